@@ -1,0 +1,166 @@
+package quant
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Quantize encodes src into dst. F32, F16, BF16, Q8_0 and Q4_0 have encoders; for
+// the others the error wraps ErrNoEncoder. It wraps ErrLength when src is not
+// whole blocks or len(dst) is not RowBytes(len(src)). It wraps ErrValue, and
+// names the index, when a value cannot be encoded: NaN and infinities in Q8_0
+// and Q4_0, and finite values so large that F16, or the f16 scale of a block,
+// would become infinite. After an error the contents of dst are undefined.
+//
+// Q8_0 and Q4_0 give the bytes of ggml's reference encoders. Blocks of zeros, and
+// of values too small for an f16 scale, get scale 0 and decode to zeros.
+func (f *Format) Quantize(dst []byte, src []float32) error {
+	if !f.CanQuantize() {
+		return fmt.Errorf("%w %s", ErrNoEncoder, f.Name)
+	}
+	want, err := f.RowBytes(len(src))
+	if err != nil {
+		return err
+	}
+	if len(dst) != want {
+		return fmt.Errorf("%w: %d bytes for %d values of %s, want %d", ErrLength, len(dst), len(src), f.Name, want)
+	}
+	bad := -1
+	switch f.kind {
+	case kindF32:
+		encodeF32Bytes(dst, src)
+	case kindF16:
+		bad = encodeF16Bytes(dst, src)
+	case kindBF16:
+		encodeBF16Bytes(dst, src)
+	case kindQ8_0:
+		bad = encodeQ8_0(dst, src)
+	case kindQ4_0:
+		bad = encodeQ4_0(dst, src)
+	}
+	if bad >= 0 {
+		return fmt.Errorf("%w: %v at index %d is outside the range of %s", ErrValue, src[bad], bad, f.Name)
+	}
+	return nil
+}
+
+func encodeF32Bytes(dst []byte, src []float32) {
+	dst = dst[:4*len(src)]
+	for i, v := range src {
+		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(v))
+	}
+}
+
+// encodeF16Bytes returns the index of a finite value that became infinite, or -1.
+func encodeF16Bytes(dst []byte, src []float32) int {
+	dst = dst[:2*len(src)]
+	for i, v := range src {
+		h := F32ToF16(v)
+		if h&0x7fff == 0x7c00 && !math.IsInf(float64(v), 0) {
+			return i
+		}
+		binary.LittleEndian.PutUint16(dst[2*i:], h)
+	}
+	return -1
+}
+
+func encodeBF16Bytes(dst []byte, src []float32) {
+	dst = dst[:2*len(src)]
+	for i, v := range src {
+		binary.LittleEndian.PutUint16(dst[2*i:], F32ToBF16(v))
+	}
+}
+
+// largest returns the index of the first value of greatest magnitude in x, or
+// that of the first NaN or infinity, and whether all values are finite.
+func largest(x []float32) (index int, finite bool) {
+	var top uint32
+	for i, v := range x {
+		// Magnitudes order as their bits do, NaNs above infinity.
+		switch b := math.Float32bits(v) &^ (1 << 31); {
+		case b >= 0x7f800000:
+			return i, false
+		case b > top:
+			index, top = i, b
+		}
+	}
+	return index, true
+}
+
+// scaleOf turns a block's step d into the bits of its f16 scale and the factor
+// for its values. The factor is 0 where the reciprocal overflows: the scale is
+// then 0 too, and so must the quants be. ok is false when d is out of f16's range.
+func scaleOf(d float32) (bits uint16, inverse float32, ok bool) {
+	bits = F32ToF16(d)
+	if bits&0x7fff == 0x7c00 {
+		return 0, 0, false
+	}
+	inverse = 1 / d
+	if math.IsInf(float64(inverse), 0) {
+		inverse = 0
+	}
+	return bits, inverse, true
+}
+
+// encodeQ8_0 maps the largest magnitude of a block to 127 and rounds the values
+// to the nearest step, halves away from zero. It returns the index of a value
+// that cannot be encoded, or -1.
+func encodeQ8_0(dst []byte, src []float32) int {
+	for start := 0; start < len(src); start += 32 {
+		x, b := src[start:start+32], dst[:34]
+		at, finite := largest(x)
+		d := float32(math.Abs(float64(x[at]))) / 127
+		bits, inverse, ok := scaleOf(d)
+		if !finite || !ok {
+			return start + at
+		}
+		binary.LittleEndian.PutUint16(b, bits)
+		for i, v := range x {
+			b[2+i] = byte(roundAway(v * inverse))
+		}
+		dst = dst[34:]
+	}
+	return -1
+}
+
+// roundAway rounds to the nearest integer, halves away from zero. Truncating and
+// looking at the remainder, which is exact, avoids the double rounding of
+// adding a half first.
+func roundAway(v float32) int32 {
+	n := int32(v)
+	switch rest := v - float32(n); {
+	case rest >= 0.5:
+		n++
+	case rest <= -0.5:
+		n--
+	}
+	return n
+}
+
+// encodeQ4_0 maps the value of largest magnitude in a block, with its sign, to
+// -8; the far end of the other side is cut at 7. It returns the index of a value
+// that cannot be encoded, or -1.
+func encodeQ4_0(dst []byte, src []float32) int {
+	for start := 0; start < len(src); start += 32 {
+		x, b := src[start:start+32], dst[:18]
+		at, finite := largest(x)
+		bits, inverse, ok := scaleOf(x[at] / -8)
+		if !finite || !ok {
+			return start + at
+		}
+		binary.LittleEndian.PutUint16(b, bits)
+		low, high := x[:16], x[16:32]
+		for i := range low {
+			b[2+i] = nibble(low[i], inverse) | nibble(high[i], inverse)<<4
+		}
+		dst = dst[18:]
+	}
+	return -1
+}
+
+// nibble is the Q4_0 quant of v: the product and the sum are each rounded to
+// float32, as the reference does.
+func nibble(v, inverse float32) byte {
+	return byte(min(int32(float32(v*inverse)+8.5), 15))
+}
