@@ -1,0 +1,46 @@
+package graph
+
+// Phase says what a graph is for.
+type Phase uint8
+
+const (
+	// Prefill reads a prompt, many tokens at a time.
+	Prefill Phase = iota
+	// Decode generates, one token at a time.
+	Decode
+)
+
+var phaseNames = [...]string{Prefill: "prefill", Decode: "decode"}
+
+// String returns "prefill" or "decode".
+func (p Phase) String() string { return enumName(phaseNames[:], int(p)) }
+
+// Params decides the topology of a graph, and nothing else does: equal Params mean
+// identical nodes. So it is the whole identity by which graphs are reused, and ==
+// compares it. Positions, cells and the number of sequences are data.
+type Params struct {
+	Tokens  int   // tokens evaluated by one execution
+	Outputs int   // rows of logits: the last ones of the tokens unless the "tail_ids" input says otherwise
+	Phase   Phase // prefill or decode
+
+	Cells        int           // rows of each key and value region
+	KVType       DType         // what the regions hold: F16 or F32
+	Mode         AttentionMode // causal or full
+	ExplicitSpan bool          // attention reads spans
+
+	Devices string // names of the devices in play, in the order of preference, separated by commas
+	Fusion  Fusion // the rewrites that are on
+
+	WeightsVersion uint64 // grows when weights are replaced
+}
+
+// Fusion switches fused operations on, each by itself, so that a run without one of
+// them can be compared. A switch is on only when the device that will run the
+// operation has it.
+type Fusion struct {
+	SwiGLU           bool // Mul(Silu(x), y) becomes SwiGLU, by rewriting
+	QKV              bool // FusedQKV, built by the definition for one token
+	QKVNorm          bool // FusedQKVNorm, likewise
+	QKVBiasRopeStore bool // QKVBiasRopeStore, likewise
+	FFN              bool // FusedFFN, likewise
+}
