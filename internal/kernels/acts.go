@@ -1,0 +1,128 @@
+package kernels
+
+import (
+	"math"
+	"math/bits"
+)
+
+// BlockSize is the number of activations that share a scale.
+const BlockSize = 32
+
+// minAmax is the smallest magnitude for which amax/127 is a normal number.
+const minAmax = 0x1p-126 * 127
+
+// roundMagic is 1.5 * 2^23: a float32 of magnitude below 2^22 that is added to it
+// is rounded to an integer, ties to even, in its low bits.
+const roundMagic = 0x1.8p23
+
+// QActs holds the activations of some tokens, quantised to int8.
+//
+// Per block of 32 values with largest magnitude amax:
+//
+//	amax not finite      D = NaN, Q = 0 (the damage shows in every output)
+//	amax < 127 * 2^-126  D = 0, Q = 0 (no subnormal scales)
+//	otherwise            D = amax/127, Q = roundToEven(x * (127/amax)) within [-127, 127]
+//
+// Reset prepares it for a batch; then each token is quantised once, by any
+// goroutine, distinct tokens also at the same time; then it is read.
+type QActs struct {
+	Tokens int
+	In     int // values per token, a multiple of 32
+
+	Q   []int8    // [Tokens][In] quants
+	D   []float32 // [Tokens][In/32] scales
+	S16 []float32 // [Tokens][In/16] D * float32(sum of 16 quants)
+	S32 []float32 // [Tokens][In/32] D * float32(sum of 32 quants)
+
+	tiles []actBlock // [ceil(Tokens/4)][In/32], or none: see usesTiles
+}
+
+// usesTiles says whether a batch of so many tokens goes through the packed
+// product, which multiplies 64-bit words.
+func usesTiles(tokens int) bool { return tokens > 1 && bits.UintSize == 64 }
+
+// Reset makes room for tokens rows of in values. What was held is lost.
+func (a *QActs) Reset(tokens, in int) {
+	a.Tokens, a.In = tokens, in
+	n := tokens * in
+	a.Q = grow(a.Q, n)
+	a.D = grow(a.D, n/BlockSize)
+	a.S16 = grow(a.S16, n/16)
+	a.S32 = grow(a.S32, n/BlockSize)
+	a.tiles = a.tiles[:0]
+	if usesTiles(tokens) {
+		a.tiles = grow(a.tiles, (tokens+tileTokens-1)/tileTokens*(in/BlockSize))
+	}
+}
+
+// Quantize quantises tokens rows of x, which lie stride values apart.
+func (a *QActs) Quantize(x []float32, stride, tokens, in int) {
+	a.Reset(tokens, in)
+	for t := range tokens {
+		a.QuantizeToken(t, x[t*stride:])
+	}
+}
+
+// QuantizeToken quantises the first In values of x as token t.
+func (a *QActs) QuantizeToken(t int, x []float32) {
+	x = x[:a.In]
+	q := a.Q[t*a.In:][:a.In]
+	nb := a.In / BlockSize
+	d, s32, s16 := a.D[t*nb:][:nb], a.S32[t*nb:][:nb], a.S16[2*t*nb:][:2*nb]
+	for b := range nb {
+		xb, qb := (*[32]float32)(x[b*32:]), (*[32]int8)(q[b*32:])
+		scale := quantizeBlock(qb, xb)
+		lo, hi := sum16((*[16]int8)(qb[:16])), sum16((*[16]int8)(qb[16:]))
+		d[b] = scale
+		s16[2*b], s16[2*b+1] = scale*float32(lo), scale*float32(hi)
+		s32[b] = scale * float32(lo+hi)
+	}
+	if len(a.tiles) == 0 {
+		return
+	}
+	tile, lane := a.tiles[t/tileTokens*nb:][:nb], t%tileTokens
+	for b := range tile {
+		tile[b].set(lane, (*[32]int8)(q[b*32:]), d[b], s32[b], s16[2*b], s16[2*b+1])
+	}
+}
+
+// quantizeBlock fills q and returns the scale.
+func quantizeBlock(q *[32]int8, x *[32]float32) float32 {
+	var m uint32 // as integers, magnitudes order like numbers, with Inf and NaN on top
+	for _, v := range x {
+		m = max(m, math.Float32bits(v)&0x7fffffff)
+	}
+	amax := math.Float32frombits(m)
+	switch {
+	case m >= 0x7f800000:
+		*q = [32]int8{}
+		return float32(math.NaN())
+	case amax < minAmax:
+		*q = [32]int8{}
+		return 0
+	}
+	inv := 127 / amax
+	for i, v := range x {
+		r := float32(v*inv) + roundMagic
+		n := int32(math.Float32bits(r)) - int32(math.Float32bits(roundMagic))
+		q[i] = int8(min(max(n, -127), 127))
+	}
+	return amax / 127
+}
+
+func sum16(q *[16]int8) int32 {
+	var s int32
+	for _, v := range q {
+		s += int32(v)
+	}
+	return s
+}
+
+// grow returns a slice of n elements, s itself if it is large enough. The
+// elements are arbitrary.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
