@@ -124,18 +124,12 @@ func encodeQ8_0(dst []byte, src []float32) int {
 	return -1
 }
 
-// roundAway rounds to the nearest integer, halves away from zero. Truncating and
-// looking at the remainder, which is exact, avoids the double rounding of
-// adding a half first.
+// roundAway rounds to the nearest integer, halves away from zero. In float64
+// the addition of a half is exact where it matters; in float32 it would push the
+// number just below a half up to 1.
 func roundAway(v float32) int32 {
-	n := int32(v)
-	switch rest := v - float32(n); {
-	case rest >= 0.5:
-		n++
-	case rest <= -0.5:
-		n--
-	}
-	return n
+	half := math.Copysign(0.5, float64(v))
+	return int32(float64(v) + half)
 }
 
 // encodeQ4_0 maps the value of largest magnitude in a block, with its sign, to

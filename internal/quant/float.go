@@ -5,29 +5,49 @@ import (
 	"math"
 )
 
+// Half precision is decoded without branches: the sixty-four values of sign and
+// exponent select what is added to the bits that the fraction contributes. Those
+// depend on the exponent too, but only on its being 0 (subnormal), 31 (infinity
+// or NaN) or another, so three runs of 1024 entries hold them all.
+var (
+	f16Fraction [4 * 1024]uint32 // the fourth run pads to a power of two, for the index's sake
+	f16Exponent [64]struct{ run, add uint32 }
+)
+
+const (
+	runSubnormal = 0 << 10
+	runNormal    = 1 << 10
+	runSpecial   = 2 << 10
+)
+
+func init() {
+	for i := range uint32(1024) {
+		f16Fraction[runSubnormal|i] = math.Float32bits(float32(i) * 0x1p-24)
+		f16Fraction[runNormal|i] = i << 13
+		f16Fraction[runSpecial|i] = i << 13
+		if i != 0 {
+			f16Fraction[runSpecial|i] |= 1 << 22 // NaNs become quiet
+		}
+	}
+	for i := range f16Exponent {
+		sign, exponent := uint32(i>>5), uint32(i&31)
+		e := &f16Exponent[i]
+		switch exponent {
+		case 0:
+			e.run, e.add = runSubnormal, sign<<31
+		case 31:
+			e.run, e.add = runSpecial, sign<<31|255<<23
+		default:
+			e.run, e.add = runNormal, sign<<31|(exponent+127-15)<<23
+		}
+	}
+}
+
 // F16ToF32 converts a half-precision number, exactly. A NaN keeps its sign and
 // payload and becomes quiet.
 func F16ToF32(h uint16) float32 {
-	// Normal numbers, nearly all there are, only need their exponent rebased.
-	if h&0x7c00-0x0400 < 0x7800 {
-		return math.Float32frombits(uint32(h&0x8000)<<16 | (uint32(h&0x7fff)<<13 + 112<<23))
-	}
-	return f16SpecialToF32(h)
-}
-
-// f16SpecialToF32 converts zeros, subnormals, infinities and NaNs.
-func f16SpecialToF32(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
-	frac := uint32(h&0x03ff) << 13
-	switch {
-	case h&0x7c00 == 0:
-		// (1+f)*2^-14 - 2^-14 is the subnormal's value, and exact.
-		f := math.Float32frombits(113<<23|frac) - 0x1p-14
-		return math.Float32frombits(sign | math.Float32bits(f))
-	case frac == 0:
-		return math.Float32frombits(sign | 0x7f800000)
-	}
-	return math.Float32frombits(sign | 0x7fc00000 | frac)
+	e := &f16Exponent[h>>10]
+	return math.Float32frombits(f16Fraction[(uint32(h&0x03ff)|e.run)&0x0fff] + e.add)
 }
 
 // F32ToF16 converts to half precision, rounding to nearest, ties to even. Values
@@ -97,22 +117,45 @@ func EncodeBF16(dst []uint16, src []float32) {
 	}
 }
 
+// The decoders below take four values at a time, which spares most of the checks
+// of bounds, and then what is left. dst and src are the same row.
+
 func decodeF32Bytes(dst []float32, src []byte) {
-	src = src[:4*len(dst)]
+	for len(dst) >= 4 && len(src) >= 16 {
+		dst[0] = math.Float32frombits(binary.LittleEndian.Uint32(src))
+		dst[1] = math.Float32frombits(binary.LittleEndian.Uint32(src[4:]))
+		dst[2] = math.Float32frombits(binary.LittleEndian.Uint32(src[8:]))
+		dst[3] = math.Float32frombits(binary.LittleEndian.Uint32(src[12:]))
+		dst, src = dst[4:], src[16:]
+	}
 	for i := range dst {
 		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 	}
 }
 
 func decodeF16Bytes(dst []float32, src []byte) {
-	src = src[:2*len(dst)]
+	for len(dst) >= 4 && len(src) >= 8 {
+		w := binary.LittleEndian.Uint64(src)
+		dst[0] = F16ToF32(uint16(w))
+		dst[1] = F16ToF32(uint16(w >> 16))
+		dst[2] = F16ToF32(uint16(w >> 32))
+		dst[3] = F16ToF32(uint16(w >> 48))
+		dst, src = dst[4:], src[8:]
+	}
 	for i := range dst {
-		dst[i] = F16ToF32(binary.LittleEndian.Uint16(src[2*i:]))
+		dst[i] = f16At(src[2*i:])
 	}
 }
 
 func decodeBF16Bytes(dst []float32, src []byte) {
-	src = src[:2*len(dst)]
+	for len(dst) >= 4 && len(src) >= 8 {
+		w := binary.LittleEndian.Uint64(src)
+		dst[0] = BF16ToF32(uint16(w))
+		dst[1] = BF16ToF32(uint16(w >> 16))
+		dst[2] = BF16ToF32(uint16(w >> 32))
+		dst[3] = BF16ToF32(uint16(w >> 48))
+		dst, src = dst[4:], src[8:]
+	}
 	for i := range dst {
 		dst[i] = BF16ToF32(binary.LittleEndian.Uint16(src[2*i:]))
 	}

@@ -168,12 +168,21 @@ func (f *Format) dequantizeBlocks(dst []float32, src []byte) {
 }
 
 // scaleGroups sets each dst value to its quant times the scale of its group.
+// Groups are whole multiples of the eight values that a turn of the loop takes.
 func scaleGroups(dst []float32, q []int8, scale []float32) {
 	group := len(dst) / len(scale)
 	for _, s := range scale {
 		d, qs := dst[:group], q[:group]
-		for i := range d {
-			d[i] = s * float32(qs[i])
+		for len(d) >= 8 && len(qs) >= 8 {
+			d[0] = s * float32(qs[0])
+			d[1] = s * float32(qs[1])
+			d[2] = s * float32(qs[2])
+			d[3] = s * float32(qs[3])
+			d[4] = s * float32(qs[4])
+			d[5] = s * float32(qs[5])
+			d[6] = s * float32(qs[6])
+			d[7] = s * float32(qs[7])
+			d, qs = d[8:], qs[8:]
 		}
 		dst, q = dst[group:], q[group:]
 	}
@@ -187,8 +196,16 @@ func scaleGroupsMin(dst []float32, q []int8, scale, min []float32) {
 	for g, s := range scale {
 		m := min[g]
 		d, qs := dst[:group], q[:group]
-		for i := range d {
-			d[i] = float32(s*float32(qs[i])) + m
+		for len(d) >= 8 && len(qs) >= 8 {
+			d[0] = float32(s*float32(qs[0])) + m
+			d[1] = float32(s*float32(qs[1])) + m
+			d[2] = float32(s*float32(qs[2])) + m
+			d[3] = float32(s*float32(qs[3])) + m
+			d[4] = float32(s*float32(qs[4])) + m
+			d[5] = float32(s*float32(qs[5])) + m
+			d[6] = float32(s*float32(qs[6])) + m
+			d[7] = float32(s*float32(qs[7])) + m
+			d, qs = d[8:], qs[8:]
 		}
 		dst, q = dst[group:], q[group:]
 	}
