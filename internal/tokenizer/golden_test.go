@@ -1,0 +1,7 @@
+package tokenizer
+
+import (
+	"testing"
+)
+
+func TestSmoke(t *testing.T) {}
