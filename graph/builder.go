@@ -194,7 +194,7 @@ func (b *Builder) KVLoad(name string, layer int, stored NodeID) NodeID {
 	p := b.graph.Params
 	width := 0
 	if stored >= 0 && int(stored) < len(b.graph.Nodes) {
-		_, width, _ = storeOf(&b.graph.Nodes[stored])
+		_, width, _ = StoreOf(&b.graph.Nodes[stored])
 	}
 	return b.append(Node{Name: name, Op: KVLoad{Layer: layer}, Shape: ShapeOf(width, p.Cells), Type: p.KVType}, []NodeID{stored})
 }

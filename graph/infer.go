@@ -85,7 +85,7 @@ func inferOp(n *Node, src []*Node) (Shape, DType, error) {
 		return src[0].Shape, F32, nil
 
 	case KVLoad:
-		layer, width, ok := storeOf(src[0])
+		layer, width, ok := StoreOf(src[0])
 		if !ok || layer != op.Layer {
 			return fail("source %q does not store layer %d", src[0].Name, op.Layer)
 		}
@@ -106,6 +106,9 @@ func inferOp(n *Node, src []*Node) (Shape, DType, error) {
 	case View:
 		if op.Shape.check() != nil || op.Offset < 0 || op.Offset > src[0].Shape.Elements()-op.Shape.Elements() {
 			return fail("view %v at %d does not lie within %v", op.Shape, op.Offset, src[0].Shape)
+		}
+		if src[0].Type == Q8_0 && op.Offset%32 != 0 {
+			return fail("view at %d begins within a block of 32", op.Offset)
 		}
 		return op.Shape, src[0].Type, nil
 
@@ -170,8 +173,9 @@ func inferOp(n *Node, src []*Node) (Shape, DType, error) {
 	return fail("unknown operation %T", n.Op)
 }
 
-// storeOf returns the layer that a node stores and the width of the rows.
-func storeOf(n *Node) (layer, width int, ok bool) {
+// StoreOf returns the layer whose key and value regions a node writes, and the width
+// of the rows that it writes; ok is false for a node that writes none.
+func StoreOf(n *Node) (layer, width int, ok bool) {
 	switch op := n.Op.(type) {
 	case KVStore:
 		return op.Layer, n.Shape[0], true

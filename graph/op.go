@@ -307,6 +307,34 @@ func (FusedQKVNorm) Kind() Kind     { return KindFusedQKVNorm }
 func (QKVBiasRopeStore) Kind() Kind { return KindQKVBiasRopeStore }
 func (FusedFFN) Kind() Kind         { return KindFusedFFN }
 
+// Computed reports whether a device has to do anything for an operation. It has not
+// for what only gives a name to memory: inputs, views and loaded regions.
+func Computed(op Op) bool {
+	k := op.Kind()
+	t := k.Traits()
+	return k != KindInput && !t.Alias && (!t.Region || t.Stores)
+}
+
+// LayerOf returns the layer whose key and value regions an operation writes or reads;
+// ok is false for an operation that touches none.
+func LayerOf(op Op) (layer int, ok bool) {
+	switch op := op.(type) {
+	case KVStore:
+		return op.Layer, true
+	case KVLoad:
+		return op.Layer, true
+	case Attention:
+		return op.Layer, true
+	case FusedQKV:
+		return op.Layer, true
+	case FusedQKVNorm:
+		return op.Layer, true
+	case QKVBiasRopeStore:
+		return op.Layer, true
+	}
+	return 0, false
+}
+
 // WeightUse is one use of a weight by an operation.
 type WeightUse struct {
 	Name string
