@@ -9,20 +9,28 @@ import "math"
 
 const (
 	ln2 = math.Ln2
-	// ln2/32 in two parts, the first with so few bits that its product with
+	// ln 2 in two parts, the first with so few bits (32) that its product with
 	// any whole number in range is exact.
-	stepHigh = 6.93147180369123816490e-01 / 32
-	stepLow  = 1.90821492927058770002e-10 / 32
-	perStep  = 32 / math.Ln2
+	ln2High = 6.93147180369123816490e-01
+	ln2Low  = 1.90821492927058770002e-10
 )
 
-// roots[i] is 2 to the power of i/32. Square roots and products are rounded
+// exponential looks up powers of 2 at steps of 1/256.
+const (
+	stepBits  = 8
+	steps     = 1 << stepBits
+	stepHigh  = ln2High / steps
+	stepLow   = ln2Low / steps
+	stepsPerE = steps / math.Ln2
+)
+
+// roots[i] is 2 to the power of i/steps. Square roots and products are rounded
 // alike everywhere.
-var roots = func() (r [32]float64) {
+var roots = func() (r [steps]float64) {
 	for i := range r {
 		r[i] = 1
 		root := 2.0
-		for bit := 16; bit > 0; bit >>= 1 {
+		for bit := steps / 2; bit > 0; bit >>= 1 {
 			root = math.Sqrt(root)
 			if i&bit != 0 {
 				r[i] = float64(r[i] * root)
@@ -32,26 +40,27 @@ var roots = func() (r [32]float64) {
 	return r
 }()
 
-// exponential is e to the power of x <= 0, to within two units in the last
+// exponential is e to the power of x <= 0, to within four units in the last
 // place; exactly 1 at 0 and exactly 0 below -708, where results would become
 // subnormal.
 func exponential(x float64) float64 {
 	if x < -708 {
 		return 0
 	}
-	// x = n*ln2/32 + r with |r| <= ln2/64.
-	n := math.Floor(float64(x*perStep) + 0.5)
+	// x = n*ln2/256 + r with |r| <= ln2/512. At the magnitude of shift a float64
+	// has no fraction, so adding it rounds, and leaves n in the low bits.
+	const shift = 0x1.8p52
+	shifted := float64(x*stepsPerE) + shift
+	n := shifted - shift
+	k := int(int32(math.Float64bits(shifted)))
 	r := x - float64(n*stepHigh) - float64(n*stepLow)
-	// e^r - 1 by its series; the first term left out is below 4e-18.
-	p := float64(r*(1.0/720)) + 1.0/120
-	p = float64(r*p) + 1.0/24
-	p = float64(r*p) + 1.0/6
+	// e^r - 1 by its series; the first term left out is below 4e-17.
+	p := float64(r*(1.0/24)) + 1.0/6
 	p = float64(r*p) + 0.5
 	p = float64(float64(r*r)*p) + r
-	k := int(n)
-	y := roots[k&31]
+	y := roots[k&(steps-1)]
 	y += float64(y * p)
-	return float64(y * math.Float64frombits(uint64(1023+k>>5)<<52))
+	return float64(y * math.Float64frombits(uint64(1023+k>>stepBits)<<52))
 }
 
 // logarithm is the natural logarithm of x > 0, to within a few units in the
@@ -68,22 +77,36 @@ func logarithm(x float64) float64 {
 	for k := 23; k >= 3; k -= 2 {
 		series = float64((series + 1/float64(k)) * s2)
 	}
-	low := float64(float64(2*s)*series) + float64(float64(e)*(stepLow*32))
-	return float64(float64(e)*(stepHigh*32)) + (float64(2*s) + low)
+	low := float64(float64(2*s)*series) + float64(float64(e)*ln2Low)
+	return float64(float64(e)*ln2High) + (float64(2*s) + low)
 }
 
-// sumExp is the sum of exp((x-top)/t) over the row.
+// sumExp is the sum of exp((x-top)/t) over the row, in ascending order.
+//
+// The work is done in blocks and in separate loops because amd64's conversion
+// from float32 waits for whatever was in its destination register before: next
+// to the exponential it would make each element wait for the last one's result.
 func sumExp(row []float32, top float32, t float64) float64 {
 	var sum float64
-	reference := float64(top)
-	if t == 1 {
-		for _, x := range row {
-			sum += exponential(float64(x) - reference)
+	var block [256]float64
+	for len(row) > 0 {
+		n := min(len(row), len(block))
+		part := block[:n]
+		for i, x := range row[:n] {
+			part[i] = float64(x) - float64(top)
 		}
-		return sum
-	}
-	for _, x := range row {
-		sum += exponential((float64(x) - reference) / t)
+		if t != 1 {
+			for i := range part {
+				part[i] /= t
+			}
+		}
+		for i := range part {
+			part[i] = exponential(part[i])
+		}
+		for _, e := range part {
+			sum += e
+		}
+		row = row[n:]
 	}
 	return sum
 }

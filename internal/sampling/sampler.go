@@ -63,6 +63,7 @@ type Sampler struct {
 	// Scratch memory, grown when first needed and then kept.
 	edited []float32   // logits after constraint, bias and penalties
 	cands  []candidate // tokens still in the race, by ascending id
+	top    float32     // the logit that weights are relative to
 	mass   float64     // the sum of all weights that cands are measured against
 	ranked []ranked    // work space of selection
 	tally  []int32     // per vocabulary entry; all zero between calls

@@ -78,11 +78,23 @@ func (s *Sampler) above(row []float32, floor float32) {
 
 // weigh sets the weights by the logits' distance from top, and their sum.
 func (s *Sampler) weigh(top float32) {
-	s.mass = 0
+	s.exponentiate(top, 1)
+	s.top, s.mass = top, 0
+	for i := range s.cands {
+		s.mass += s.cands[i].w
+	}
+}
+
+// exponentiate sets the weights to exp((x-top)/t). Two loops, for the reason
+// that sumExp gives.
+func (s *Sampler) exponentiate(top float32, t float64) {
 	for i := range s.cands {
 		c := &s.cands[i]
-		c.w = exponential(float64(c.x) - float64(top))
-		s.mass += c.w
+		c.w = float64(c.x) - float64(top)
+	}
+	for i := range s.cands {
+		c := &s.cands[i]
+		c.w = exponential(c.w / t)
 	}
 }
 
@@ -93,14 +105,14 @@ func (s *Sampler) heat(t float64) {
 	for i := range s.cands {
 		top = max(top, s.cands[i].x)
 	}
-	for i := range s.cands {
-		c := &s.cands[i]
-		c.w = exponential((float64(c.x) - float64(top)) / t)
+	if t == 1 && top == s.top {
+		return // the weights are those already
 	}
+	s.exponentiate(top, t)
 }
 
 // heapLimit is the K up to which a heap beats partitioning the vocabulary.
-const heapLimit = 512
+const heapLimit = 8192
 
 // topK gathers the k greatest logits, lower ids first among equals.
 func (s *Sampler) topK(row []float32, k int) {
@@ -151,8 +163,9 @@ func (s *Sampler) keepPrefix(target float64, rank func(*candidate) (key, w float
 	last := prefixEnd(s.ranked, target)
 	kept := s.cands[:0]
 	s.mass = 0
-	for _, c := range s.cands {
-		key, _ := rank(&c)
+	for i := range s.cands {
+		c := s.cands[i]
+		key, _ := rank(&s.cands[i])
 		if r := (ranked{key: key, id: c.id}); !last.before(r) {
 			kept = append(kept, c)
 			s.mass += c.w
@@ -228,7 +241,7 @@ func (s *Sampler) mirostat(row []float32, best int32) int32 {
 	surprise := func(x float32) float64 {
 		return (logMass - (float64(x)-float64(top))/t) / ln2
 	}
-	s.cands = s.cands[:0]
+	s.cands, s.top = s.cands[:0], negInf
 	for i, x := range row {
 		if x > negInf && (surprise(x) <= s.mu || int32(i) == best) {
 			s.cands = append(s.cands, candidate{id: int32(i), x: x})
