@@ -49,9 +49,9 @@
 //
 // # Errors
 //
-// New and Params.Validate list all faults in one error, ErrInvalid. A row with NaN or +Inf, or
-// with nothing but -Inf, is ErrNonFinite with counts and the first place; -Inf
-// alone is a mask. See Sample.
+// New and Params.Validate list all faults in one error, ErrInvalid. A row with
+// NaN or +Inf, or with nothing but -Inf, is ErrNonFinite with counts and the
+// first place; -Inf alone is a mask. See Sample.
 //
 // # Sources
 //

@@ -1,10 +1,13 @@
 package sampling
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // LogProb is the natural logarithm of token id's probability under the softmax
-// of the logits (pass the row cut to the vocabulary). Errors: ErrNonFinite; ErrLength for an
-// id outside the row.
+// of the logits (pass the row cut to the vocabulary). Errors: ErrNonFinite;
+// ErrLength for an id outside the row.
 func LogProb(logits []float32, id int32) (float32, error) {
 	if id < 0 || int(id) >= len(logits) {
 		return 0, &LengthError{Got: len(logits), Want: max(0, int(id)) + 1}
@@ -52,10 +55,7 @@ func TopLogProbs(dst []Token, logits []float32, n int) ([]Token, error) {
 	logMass := logarithm(sumExp(logits, logits[best], 1))
 	heap := heapTop(make([]candidate, 0, n), logits, n)
 	slices.SortFunc(heap, func(a, b candidate) int {
-		if worse(&b, &a) {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(b.x, a.x), cmp.Compare(a.id, b.id))
 	})
 	for _, c := range heap {
 		dst = append(dst, Token{ID: c.id, LogProb: float32(float64(c.x) - top - logMass)})

@@ -496,6 +496,40 @@ func TestMirostatReachesTau(t *testing.T) {
 	}
 }
 
+// One step by the paper's formulas, at a temperature that is not 1.
+func TestMirostatStep(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 0))
+	for range 200 {
+		row := normal(rng, 100, 2)
+		p := with(func(p *Params) { p.Temperature, p.Mirostat = 1.7, Mirostat{true, 2.5, 0.3}; p.Seed = rng.Uint64() })
+		s := mustNew(t, p, len(row))
+		before := s.mu
+		if before != 5 {
+			t.Fatalf("mu starts at %v, want 2*tau = 5", before)
+		}
+		id := mustSample(t, s, row)
+		var want []int32
+		for _, k := range refShape(row, p, false) {
+			surprise := -math.Log2(k.p)
+			if surprise <= before {
+				want = append(want, k.id)
+			}
+			if k.id != id {
+				continue
+			}
+			if mu := before - float64(float32(0.3))*(surprise-2.5); math.Abs(s.mu-mu) > 1e-9 {
+				t.Fatalf("mu became %v, want %v", s.mu, mu)
+			}
+		}
+		if best, _ := argmax(row); len(want) == 0 {
+			want = []int32{best}
+		}
+		if got := ids(s.cands); !slices.Equal(got, want) {
+			t.Fatalf("kept %v, want %v", got, want)
+		}
+	}
+}
+
 func TestMirostatExtremes(t *testing.T) {
 	row := []float32{0, 1, 5, 2}
 	for _, m := range []Mirostat{{true, 0, 0}, {true, 0, math.MaxFloat32}, {true, math.MaxFloat32, math.MaxFloat32}, {true, math.MaxFloat32, 0}, {true, 1e-45, 1}} {
@@ -533,6 +567,12 @@ func TestEdgeSettings(t *testing.T) {
 			t.Errorf("%s: kept %v, want %v", name, got, c.want)
 		}
 		mustSample(t, s, row)
+	}
+	// More is asked for than a large, mostly masked vocabulary has.
+	masked := slices.Repeat([]float32{-inf, -inf, 1}, 4000)
+	wide := mustNew(t, with(func(p *Params) { p.TopK = 9000 }), len(masked))
+	if wide.shape(masked, 2); len(wide.cands) != 4000 {
+		t.Errorf("%d tokens, want the 4000 that are not masked", len(wide.cands))
 	}
 	// Differences beyond the range of float32.
 	s := mustNew(t, Default(), 3)
@@ -719,6 +759,24 @@ func TestLogProb(t *testing.T) {
 	}
 	if token, _ := mustNew(t, Greedy(), 5).Sample(row); token.LogProb == token.LogProb {
 		t.Errorf("a log-probability that nobody asked for: %v", token.LogProb)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	s := mustNew(t, Greedy(), 3)
+	for want, row := range map[string][]float32{
+		"sampling: 1 NaN and 1 +Inf among the 3 logits of the model, the first at token 1, want finite numbers (or -Inf to mask a token)": {0, nan, inf},
+		"sampling: all 3 logits of the model are -Inf, want at least one finite":                                                          {-inf, -inf, -inf},
+		"sampling: 2 logits for a vocabulary of 3, want at least as many":                                                                 {1, 2},
+	} {
+		if _, err := s.Sample(row); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	_, err := New(with(func(p *Params) { p.TopP, p.Temperature = 2, nan }), s.Vocab(), nil)
+	want := "sampling: invalid parameters: temperature is NaN, want a finite number of at least 0; top-p is 2, want 0 to 1"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

@@ -113,6 +113,40 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+func TestMessages(t *testing.T) {
+	_, err := New([]string{"x", ""})
+	if want := "stop: stop string 1: empty; it would match everywhere, leave it out instead"; err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	_, err = New(make([]string, 65))
+	if want := "stop: 65 stop strings, at most 64 are allowed"; err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A Pattern by itself goes on after a match and finds overlapping ones.
+func TestPatternFindsAllOccurrences(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	random := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "ab"[rng.IntN(2)]
+		}
+		return string(b)
+	}
+	for range 2000 {
+		p, text := Compile(random(1+rng.IntN(6))), random(40)
+		state := 0
+		for i := range text {
+			var complete bool
+			state, complete = p.Step(state, text[i])
+			if want := strings.HasSuffix(text[:i+1], p.String()); complete != want {
+				t.Fatalf("%q in %q: %v, want %v", p, text[:i+1], complete, want)
+			}
+		}
+	}
+}
+
 func TestStaysStopped(t *testing.T) {
 	m, _ := New([]string{"end"})
 	if emit, stopped, which := m.Push("the end of it"); emit != "the " || !stopped || which != "end" {
