@@ -52,7 +52,8 @@ func configOf(opts []Option) config {
 func Open(path string, opts ...Option) (*File, error) {
 	f := &File{}
 	if err := f.openParts(path, configOf(opts)); err != nil {
-		return nil, errors.Join(err, f.Close())
+		_ = f.Close() // of a file that was only read; err is what matters
+		return nil, err
 	}
 	return f, nil
 }
@@ -64,7 +65,7 @@ func NewReader(r io.ReaderAt, size int64, opts ...Option) (*File, error) {
 	if r == nil || size < 0 {
 		return nil, fmt.Errorf("gguf: NewReader needs a reader and a size of at least 0, have size %d", size)
 	}
-	return newSingle(&part{r: r, size: size}, configOf(opts))
+	return newSingle(&part{r: r, size: size, window: readAhead}, configOf(opts))
 }
 
 // NewBytes opens a model that lies in memory, without copying it: b must not
@@ -83,7 +84,7 @@ func newSingle(p *part, _ config) (*File, error) {
 		return nil, err
 	}
 	if s.count > 1 {
-		return nil, p.fault(s.at, "split model", "%w", s.needsName())
+		return nil, p.fault(s.at, theSplit, "%w", s.needsName())
 	}
 	if err := f.index(); err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func newSingle(p *part, _ config) (*File, error) {
 
 // openPart opens, parses and adds one file, which Close then releases.
 func (f *File) openPart(path string, cfg config) (*part, error) {
-	p := &part{path: path, index: len(f.parts)}
+	p := &part{path: path, index: len(f.parts), window: readAhead}
 	if err := p.attach(cfg); err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ const (
 const (
 	magic        = "GGUF"
 	alignmentKey = "general.alignment"
-	windowSize   = 64 << 10
+	readAhead    = 64 << 10
 
 	minKeyBytes    = 8 + 1 + 4 + 1         // name, kind, value
 	minTensorBytes = 8 + 1 + 4 + 0 + 4 + 8 // name, dimension count, no dimension, type, offset
@@ -62,6 +62,8 @@ type part struct {
 	r     io.ReaderAt // otherwise
 	close func() error
 
+	window int64 // bytes that a cursor reads ahead through r
+
 	mapping *mmap.Mapping // nil unless mapped
 
 	version   uint32
@@ -73,13 +75,40 @@ type part struct {
 	at        []int64 // of each tensor's description
 }
 
+// subject is what an error is about. It becomes text only when there is one:
+// a file has many names and few errors.
+type subject struct {
+	noun string
+	name string
+	i, n uint64 // instead of a name that is not known yet: number i of n
+}
+
+var (
+	theHeader = subject{noun: "header"}
+	theSplit  = subject{noun: "split model"}
+)
+
+func keyNamed(key string) subject     { return subject{noun: "key", name: key} }
+func tensorNamed(name string) subject { return subject{noun: "tensor", name: name} }
+
+// String is the subject in words.
+func (s subject) String() string {
+	switch {
+	case s.name != "":
+		return fmt.Sprintf("%s %q", s.noun, clip(s.name))
+	case s.n != 0:
+		return fmt.Sprintf("%s %d of %d", s.noun, s.i, s.n)
+	}
+	return s.noun
+}
+
 // fault makes a FormatError at byte off.
-func (p *part) fault(off int64, what string, format string, args ...any) *FormatError {
-	return &FormatError{Path: p.path, Part: p.index, Offset: off, What: what, Size: p.size, Err: fmt.Errorf(format, args...)}
+func (p *part) fault(off int64, what subject, format string, args ...any) *FormatError {
+	return &FormatError{Path: p.path, Part: p.index, Offset: off, What: what.String(), Size: p.size, Err: fmt.Errorf(format, args...)}
 }
 
 // truncated makes a FormatError for something that ends at byte need.
-func (p *part) truncated(off int64, what string, need uint64) *FormatError {
+func (p *part) truncated(off int64, what subject, need uint64) *FormatError {
 	err := p.fault(off, what, "needs %d bytes but the file has %d: %w", need, p.size, ErrTruncated)
 	err.Need = need
 	return err
@@ -97,7 +126,7 @@ func (p *part) readAt(dst []byte, off int64) error {
 		return nil
 	}
 	if err == nil || errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
+		return fmt.Errorf("%w after it was opened: %w", ErrTruncated, io.ErrUnexpectedEOF)
 	}
 	return err
 }
@@ -110,10 +139,10 @@ type cursor struct {
 	pos    int64
 	window []byte
 	start  int64 // where in the file the window begins
-	what   string
+	what   subject
 }
 
-func (p *part) cursor() *cursor { return &cursor{p: p, window: p.mem} }
+func (p *part) cursor() *cursor { return &cursor{p: p, window: p.mem, what: theHeader} }
 
 func (c *cursor) left() int64 { return c.p.size - c.pos }
 
@@ -139,7 +168,7 @@ func (c *cursor) take(n int) ([]byte, error) {
 
 // refill moves the window to the position; n bytes are known to be there.
 func (c *cursor) refill(n int) error {
-	size := int(min(max(windowSize, int64(n)), c.left()))
+	size := int(min(max(c.p.window, int64(n)), c.left()))
 	if cap(c.window) < size {
 		c.window = make([]byte, size)
 	}
@@ -274,7 +303,7 @@ func (c *cursor) elements(elem ValueKind, count uint64, depth int) error {
 // bools checks that count bytes are 0 or 1.
 func (c *cursor) bools(count uint64) error {
 	for count > 0 {
-		b, err := c.take(int(min(count, windowSize)))
+		b, err := c.take(int(min(count, readAhead)))
 		if err != nil {
 			return err
 		}
@@ -308,7 +337,6 @@ func (p *part) parse() error {
 
 // header reads the magic, the version and the two counts.
 func (p *part) header(c *cursor) (tensors, keys uint64, err error) {
-	c.what = "header"
 	head := make([]byte, min(int64(len(magic)), p.size))
 	if err := p.readAt(head, 0); err != nil {
 		return 0, 0, c.fault("read: %w", err)
@@ -343,10 +371,10 @@ func (p *part) checkVersion() error {
 	switch {
 	case p.version == 2 || p.version == 3:
 		return nil
-	case swapped >= 1 && swapped <= math.MaxUint16:
-		return p.fault(at, "header", "version %d in big-endian byte order, only little-endian files are supported: %w", swapped, ErrByteOrder)
+	case swapped >= 1 && swapped <= math.MaxUint8:
+		return p.fault(at, theHeader, "version %d in big-endian byte order, only little-endian files are supported: %w", swapped, ErrByteOrder)
 	}
-	return p.fault(at, "header", "version %d not supported, want 2 or 3: %w", p.version, ErrVersion)
+	return p.fault(at, theHeader, "version %d not supported, want 2 or 3: %w", p.version, ErrVersion)
 }
 
 // count refuses a number of things that is over the limit or that cannot fit
@@ -356,7 +384,7 @@ func (c *cursor) count(things string, n, most uint64, each, at int64) error {
 		return c.p.fault(at, c.what, "%d %s, at most %d are allowed: %w", n, things, most, ErrTooLarge)
 	}
 	if n > uint64(c.left()/each) {
-		return c.p.truncated(at, fmt.Sprintf("%s: %d %s", c.what, n, things), uint64(c.pos)+n*uint64(each))
+		return c.p.truncated(at, subject{noun: fmt.Sprintf("header: %d %s", n, things)}, uint64(c.pos)+n*uint64(each))
 	}
 	return nil
 }
@@ -365,13 +393,13 @@ func (c *cursor) count(things string, n, most uint64, each, at int64) error {
 func (p *part) metadata(c *cursor, keys uint64) error {
 	p.entries = make([]entry, 0, keys) // count held it against limit and file size
 	for i := range keys {
-		c.what = fmt.Sprintf("key %d of %d", i+1, keys)
+		c.what = subject{noun: "key", i: i + 1, n: keys}
 		e := entry{at: c.pos}
 		var err error
 		if e.key, err = c.name(MaxKeyLen); err != nil {
 			return err
 		}
-		c.what = fmt.Sprintf("key %q", clip(e.key))
+		c.what = keyNamed(e.key)
 		if err := c.value(&e); err != nil {
 			return err
 		}
@@ -381,7 +409,7 @@ func (p *part) metadata(c *cursor, keys uint64) error {
 	p.byKey, first, again = sortedByName(len(p.entries), func(i int32) string { return p.entries[i].key })
 	if again >= 0 {
 		e := p.entries[again]
-		return p.fault(e.at, fmt.Sprintf("key %q", clip(e.key)), "occurs before at byte %d: %w", p.entries[first].at, ErrDuplicate)
+		return p.fault(e.at, keyNamed(e.key), "occurs before at byte %d: %w", p.entries[first].at, ErrDuplicate)
 	}
 	return nil
 }
@@ -460,7 +488,7 @@ func (p *part) setAlignment() error {
 	if !ok {
 		return nil
 	}
-	what := fmt.Sprintf("key %q", alignmentKey)
+	what := keyNamed(alignmentKey)
 	if e.kind != KindUint32 {
 		return p.fault(e.at, what, "is of kind %s, want uint32: %w", e.kind, ErrAlignment)
 	}
@@ -485,7 +513,7 @@ func (p *part) descriptions(c *cursor, count uint64) error {
 	var dims []uint64 // one slab for the dimensions of many tensors
 	for i := range count {
 		at := c.pos
-		c.what = fmt.Sprintf("tensor %d of %d", i+1, count)
+		c.what = subject{noun: "tensor", i: i + 1, n: count}
 		name, err := c.name(MaxTensorNameLen)
 		if err != nil {
 			return err
@@ -502,8 +530,6 @@ func (p *part) descriptions(c *cursor, count uint64) error {
 	}
 	return nil
 }
-
-func tensorNamed(name string) string { return fmt.Sprintf("tensor %q", clip(name)) }
 
 // description reads one tensor after its name. Its dimensions go to the end of
 // slab, which is returned.
@@ -572,7 +598,7 @@ func (p *part) placeTensor(t *Tensor, at int64) error {
 		end = math.MaxUint64
 	}
 	if end > uint64(p.size) {
-		return p.truncated(at, tensorNamed(t.Name)+" data", end)
+		return p.truncated(at, subject{noun: "data of tensor", name: t.Name}, end)
 	}
 	t.Offset = start
 	return nil

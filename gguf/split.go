@@ -63,8 +63,6 @@ func (p *part) split() (splitInfo, error) {
 	return s, nil
 }
 
-func keyNamed(key string) string { return fmt.Sprintf("key %q", clip(key)) }
-
 // splitNumber reads an integer that must be there and not be negative.
 func (p *part) splitNumber(key string) (uint64, error) {
 	e, _ := p.find(key)
@@ -134,19 +132,19 @@ func (f *File) openParts(path string, cfg config) error {
 	prefix, no, count, named := parsePartName(path)
 	if s.count <= 1 {
 		if named && count > 1 {
-			return first.fault(0, "split model", "is named as part %d of %d but has no %s to match: %w", no, count, splitCountKey, ErrSplit)
+			return first.fault(0, theSplit, "is named as part %d of %d but has no %s to match: %w", no, count, splitCountKey, ErrSplit)
 		}
 		return f.index()
 	}
 	if s.no != 0 && named && count == s.count {
-		return first.fault(s.at, "split model", "this is part %d of %d; open the first part, %s: %w",
+		return first.fault(s.at, theSplit, "this is part %d of %d; open the first part, %s: %w",
 			s.no+1, s.count, prefix+partSuffix(1, count), ErrSplit)
 	}
 	if s.no != 0 || !named || no != 1 || count != s.count {
-		return first.fault(s.at, "split model", "%w", s.needsName())
+		return first.fault(s.at, theSplit, "%w", s.needsName())
 	}
 	for i := uint64(1); i < s.count; i++ {
-		if err := f.openNext(prefix, i, s.count, cfg); err != nil {
+		if err := f.openNext(prefix, i, s, cfg); err != nil {
 			return err
 		}
 	}
@@ -157,12 +155,12 @@ func (f *File) openParts(path string, cfg config) error {
 }
 
 // openNext opens part i, counted from 0, and checks that it belongs here.
-func (f *File) openNext(prefix string, i, count uint64, cfg config) error {
-	path := prefix + partSuffix(i+1, count)
+func (f *File) openNext(prefix string, i uint64, of splitInfo, cfg config) error {
+	path := prefix + partSuffix(i+1, of.count)
 	p, err := f.openPart(path, cfg)
 	if p == nil {
-		return &FormatError{Path: f.parts[0].path, What: "split model", Size: f.parts[0].size,
-			Err: fmt.Errorf("%w: part %d of %d, %s: %w", ErrSplit, i+1, count, filepath.Base(path), err)}
+		return &FormatError{Path: f.parts[0].path, What: theSplit.String(), Offset: of.at, Size: f.parts[0].size,
+			Err: fmt.Errorf("%w: part %d of %d, %s: %w", ErrSplit, i+1, of.count, filepath.Base(path), err)}
 	}
 	if err != nil {
 		return err
@@ -171,12 +169,12 @@ func (f *File) openNext(prefix string, i, count uint64, cfg config) error {
 	if err != nil {
 		return err
 	}
-	if s.count != count || s.no != i {
-		return p.fault(s.at, "split model", "should have %s %d and %s %d but has %d and %d: %w",
-			splitNoKey, i, splitCountKey, count, s.no, s.count, ErrSplit)
+	if s.count != of.count || s.no != i {
+		return p.fault(s.at, theSplit, "should have %s %d and %s %d but has %d and %d: %w",
+			splitNoKey, i, splitCountKey, of.count, s.no, s.count, ErrSplit)
 	}
 	if total := f.countTensors(); total > MaxTensors {
-		return p.fault(0, "split model", "%d tensors in the first %d parts, at most %d are allowed: %w", total, i+1, MaxTensors, ErrTooLarge)
+		return p.fault(0, theSplit, "%d tensors in the first %d parts, at most %d are allowed: %w", total, i+1, MaxTensors, ErrTooLarge)
 	}
 	return nil
 }
