@@ -26,7 +26,7 @@ type Allocator struct {
 	regions    map[int]*region
 	cells      int // rows of every region
 	generation uint64
-	bindings   int
+	bindings   map[*Binding]bool // those not released
 	staging    int64
 	closed     bool
 	chunk      []byte // carries regions over when they grow
@@ -46,7 +46,7 @@ type region struct {
 // New returns an allocator for devices, which stay the caller's to close, after the
 // allocator. Their names must differ.
 func New(devices []backend.Backend) *Allocator {
-	a := &Allocator{devices: make([]device, len(devices)), regions: make(map[int]*region)}
+	a := &Allocator{devices: make([]device, len(devices)), regions: make(map[int]*region), bindings: make(map[*Binding]bool)}
 	for i, d := range devices {
 		a.devices[i].backend = d
 	}
@@ -105,7 +105,7 @@ func (a *Allocator) Bind(g *graph.Graph, p *Plan) (*Binding, error) {
 		values:    make([]backend.Buffer, len(p.Values)),
 		staged:    make([]backend.Buffer, 0, len(p.Staging)),
 	}
-	a.bindings++
+	a.bindings[b] = true
 	for _, s := range p.Staging {
 		buf, err := a.device(s.Device).backend.AllocFresh(align(s.Bytes))
 		if err != nil {
@@ -198,15 +198,12 @@ func (b *Binding) Release() {
 		return
 	}
 	b.released = true
-	if b.allocator.closed {
-		return
-	}
 	for i, buf := range b.staged {
 		b.allocator.device(b.plan.Staging[i].Device).backend.Free(buf)
 		b.allocator.staging -= int64(buf.Size)
 	}
 	b.staged = nil
-	b.allocator.bindings--
+	delete(b.allocator.bindings, b)
 }
 
 // ensureArena makes the arena of a device at least size bytes. What it holds is of no
@@ -260,7 +257,7 @@ type Stats struct {
 
 // Stats returns what the allocator holds now.
 func (a *Allocator) Stats() Stats {
-	s := Stats{Staging: a.staging, Cells: a.cells, Layers: len(a.regions), Bindings: a.bindings, Generation: a.generation}
+	s := Stats{Staging: a.staging, Cells: a.cells, Layers: len(a.regions), Bindings: len(a.bindings), Generation: a.generation}
 	for i := range a.devices {
 		d := &a.devices[i]
 		ds := DeviceStats{Device: d.backend.Name(), Arena: int64(d.arena.Size)}
@@ -286,6 +283,9 @@ func (a *Allocator) Close() error {
 		// A device may be computing on the memory that is about to be freed.
 		errs = append(errs, d.backend.Synchronize())
 		a.freeArena(d)
+	}
+	for b := range a.bindings {
+		b.Release()
 	}
 	for _, r := range a.regions {
 		r.device.backend.Free(r.kv.K)

@@ -2,6 +2,8 @@ package alloc
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/minfer/minfer/backend"
 )
@@ -116,7 +118,8 @@ func (a *Allocator) GrowKV(cells int) error {
 	if err != nil {
 		return err
 	}
-	for layer, r := range a.regions {
+	for _, layer := range slices.Sorted(maps.Keys(a.regions)) {
+		r := a.regions[layer]
 		if r.kv.Cells >= cells {
 			continue
 		}

@@ -93,10 +93,11 @@ type Backend interface {
 	WriteHost(dst Buffer, src []byte) error
 
 	// CopyAcross copies a buffer of this device to one of another, of the same size. It
-	// may return before the copy is done; the receiver waits by WaitCopy before it reads.
+	// may return before the copy is done. Before the receiver's copy is read, or the
+	// original overwritten, WaitCopy is called on the device that gave the fence.
 	CopyAcross(dst Backend, to Buffer, from Buffer) (Fence, error)
 
-	// WaitCopy returns when the copy of the fence is done.
+	// WaitCopy returns when the copy of a fence of this device is done.
 	WaitCopy(Fence) error
 
 	// Synchronize returns when all work is done, with the first error that work met.
@@ -120,10 +121,11 @@ type PoolStats struct {
 // Replayer is a device that can record the nodes of a run and launch them at once
 // when the same run comes again.
 type Replayer interface {
-	// Replay launches the recorded run of the nodes first to last-1 of the graph with
-	// the given uid, and reports whether it did. If not, the caller executes the nodes,
-	// and the device may record them; the run ends with Synchronize or the next
-	// Replay call.
+	// Replay launches the recorded run of the nodes first to last-1 of the binding of a
+	// graph to memory that uid stands for, and reports whether it did. If not, the caller
+	// executes the nodes, and the device may record them; the run ends with Synchronize or
+	// the next Replay call. A uid is never used again once the graph or one of its buffers
+	// has changed.
 	Replay(uid uint64, first, last int) (bool, error)
 }
 
