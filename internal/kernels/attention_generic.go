@@ -18,7 +18,7 @@ func attend(out, q []float32, a *Attention, s *attendScratch) {
 		loadChunk(s.rows, a.K, dim, a.KVHead, &keys, p0, p1)
 		for h := range heads {
 			scores := s.scores[h*AttendChunk:][:p1-p0]
-			chunkScores(scores, s.q[h*dim:][:dim], s.rows)
+			dotRows(scores, s.rows, s.q[h*dim:][:dim])
 			s.mc[h], s.lc[h] = chunkSoftmax(scores, p0)
 		}
 		loadChunk(s.rows, a.V, dim, a.KVHead, &values, p0, p1)
@@ -30,18 +30,6 @@ func attend(out, q []float32, a *Attention, s *attendScratch) {
 	}
 	for h := range heads {
 		Scale(out[h*dim:][:dim], s.acc[h*dim:][:dim], 1/s.l[h])
-	}
-}
-
-// chunkScores multiplies a query with each row of keys.
-func chunkScores(scores, q, keys []float32) {
-	dim := len(q)
-	i := 0
-	for ; i+4 <= len(scores); i += 4 {
-		scores[i], scores[i+1], scores[i+2], scores[i+3] = dotFloat4(keys[i*dim:], q)
-	}
-	for ; i < len(scores); i++ {
-		scores[i] = dotFloat(keys[i*dim:], q)
 	}
 }
 
@@ -68,10 +56,7 @@ func chunkValues(out, weights, values []float32) {
 	clear(out)
 	dim := len(out)
 	for i, p := range weights {
-		v := values[i*dim:][:dim]
-		for d := range out {
-			out[d] = FMA(p, v[d], out[d])
-		}
+		addScaled(out, p, values[i*dim:][:dim])
 	}
 }
 

@@ -41,6 +41,19 @@ func fmaOdd(a, b, c float32) float64 {
 	return math.Float64frombits(u)
 }
 
+// FMA is just too large for the compiler to inline. A loop that cannot afford a
+// call for every term spells it out from these two, which are inlined:
+//
+//	s := mulAdd(a, b, c)
+//	if tied(s) {
+//		s = fmaOdd(a, b, c)
+//	}
+//	result := float32(s)
+
+func mulAdd(a, b, c float32) float64 { return float64(a)*float64(b) + float64(c) }
+
+func tied(s float64) bool { return math.Float64bits(s)<<36 == 0 }
+
 // sumLanes adds 16 lanes in the canonical tree.
 func sumLanes(l *[16]float32) float32 {
 	for step := 8; step > 0; step /= 2 {

@@ -41,8 +41,12 @@ func dotRow32(w []int8, scale, mins []float32, q []int8, d, sums []float32) floa
 	var acc float32
 	scale = scale[:len(d)]
 	for b, db := range d {
-		isum := dot16((*[16]int8)(w[b*32:]), (*[16]int8)(q[b*32:])) + dot16((*[16]int8)(w[b*32+16:]), (*[16]int8)(q[b*32+16:]))
-		acc = FMA(float32(isum), scale[b]*db, acc)
+		isum := float32(dot32((*[32]int8)(w[b*32:]), (*[32]int8)(q[b*32:])))
+		v := mulAdd(isum, scale[b]*db, acc)
+		if tied(v) {
+			v = fmaOdd(isum, scale[b]*db, acc)
+		}
+		acc = float32(v)
 		if mins != nil {
 			acc = FMA(mins[b], sums[b], acc)
 		}
@@ -55,8 +59,12 @@ func dotRow16(w []int8, scale, mins []float32, q []int8, d, sums []float32) floa
 	var acc float32
 	scale = scale[:2*len(d)]
 	for g, sg := range scale {
-		isum := dot16((*[16]int8)(w[g*16:]), (*[16]int8)(q[g*16:]))
-		acc = FMA(float32(isum), sg*d[g/2], acc)
+		isum := float32(dot16((*[16]int8)(w[g*16:]), (*[16]int8)(q[g*16:])))
+		v := mulAdd(isum, sg*d[g/2], acc)
+		if tied(v) {
+			v = fmaOdd(isum, sg*d[g/2], acc)
+		}
+		acc = float32(v)
 		if mins != nil {
 			acc = FMA(mins[g], sums[g], acc)
 		}
@@ -69,6 +77,18 @@ func dot16(a, b *[16]int8) int32 {
 	t := int32(a[4])*int32(b[4]) + int32(a[5])*int32(b[5]) + int32(a[6])*int32(b[6]) + int32(a[7])*int32(b[7])
 	s += int32(a[8])*int32(b[8]) + int32(a[9])*int32(b[9]) + int32(a[10])*int32(b[10]) + int32(a[11])*int32(b[11])
 	t += int32(a[12])*int32(b[12]) + int32(a[13])*int32(b[13]) + int32(a[14])*int32(b[14]) + int32(a[15])*int32(b[15])
+	return s + t
+}
+
+func dot32(a, b *[32]int8) int32 {
+	s := int32(a[0])*int32(b[0]) + int32(a[1])*int32(b[1]) + int32(a[2])*int32(b[2]) + int32(a[3])*int32(b[3])
+	t := int32(a[4])*int32(b[4]) + int32(a[5])*int32(b[5]) + int32(a[6])*int32(b[6]) + int32(a[7])*int32(b[7])
+	s += int32(a[8])*int32(b[8]) + int32(a[9])*int32(b[9]) + int32(a[10])*int32(b[10]) + int32(a[11])*int32(b[11])
+	t += int32(a[12])*int32(b[12]) + int32(a[13])*int32(b[13]) + int32(a[14])*int32(b[14]) + int32(a[15])*int32(b[15])
+	s += int32(a[16])*int32(b[16]) + int32(a[17])*int32(b[17]) + int32(a[18])*int32(b[18]) + int32(a[19])*int32(b[19])
+	t += int32(a[20])*int32(b[20]) + int32(a[21])*int32(b[21]) + int32(a[22])*int32(b[22]) + int32(a[23])*int32(b[23])
+	s += int32(a[24])*int32(b[24]) + int32(a[25])*int32(b[25]) + int32(a[26])*int32(b[26]) + int32(a[27])*int32(b[27])
+	t += int32(a[28])*int32(b[28]) + int32(a[29])*int32(b[29]) + int32(a[30])*int32(b[30]) + int32(a[31])*int32(b[31])
 	return s + t
 }
 
@@ -102,8 +122,8 @@ func (a *actBlock) set(lane int, q *[32]int8, d, s32, lo, hi float32) {
 // bit 42 of a product the dot product of the three quants.
 //
 // Sums over a block stay apart: the coefficient at bit 21 is at most
-// 12*2*128*127 < 2^20 in magnitude, the one at bit 42 at most 32*128*127 < 2^21,
-// and what lies above bit 63 is lost without harm.
+// 12*2*128*127 < 2^20 in magnitude, the one at bit 42 at most 32*128*127 < 2^20.
+// Bit 63 has the next coefficient's lowest bit; the rest of that is lost without harm.
 func packWeights(dst []int64, q []int8) {
 	for len(dst) >= 6 && len(q) >= 16 {
 		d, v := (*[6]int64)(dst), (*[16]int8)(q)
@@ -117,9 +137,9 @@ func packWeights(dst []int64, q []int8) {
 	}
 }
 
-// middle returns the coefficient at bit 42. Half of bit 42 is added because the
-// coefficients below may be negative and have borrowed from it.
-func middle(s int64) float32 { return float32(int32((s + 1<<41) >> 42)) }
+// middle returns the coefficient at bits 42 to 62. Half of bit 42 is added because
+// the coefficients below may be negative and have borrowed from it.
+func middle(s int64) float32 { return float32(int32((s + 1<<41) << 1 >> 43)) }
 
 func matMulIntTiles(out []float32, outStride int, w *Weight, r0, r1 int, acts *QActs, s *Scratch) {
 	nb := w.In / BlockSize
@@ -230,39 +250,74 @@ func dotHalf(w *[6]int64, q *[6][tileTokens]int64) (s0, s1, s2, s3 int64) {
 	return s0 + v*q[5][0], s1 + v*q[5][1], s2 + v*q[5][2], s3 + v*q[5][3]
 }
 
-// matMulFloatRows widens four rows at a time; their four chains run side by side.
+// matMulFloatRows widens a few rows at a time, for all tokens.
 func matMulFloatRows(out []float32, outStride int, w *Weight, r0, r1 int, x []float32, xStride, tokens int, s *Scratch) {
-	const rows = 4
-	s.floats = grow(s.floats, rows*w.In)
-	for r := r0; r < r1; r += rows {
-		n := min(rows, r1-r)
+	s.floats = grow(s.floats, tileRows*w.In)
+	for r := r0; r < r1; r += tileRows {
+		n := min(tileRows, r1-r)
 		for i := range n {
 			w.GetRow(s.floats[i*w.In:], r+i)
 		}
 		for t := range tokens {
-			xt, o := x[t*xStride:][:w.In], out[t*outStride+r:][:n]
-			if n == rows {
-				o[0], o[1], o[2], o[3] = dotFloat4(s.floats, xt)
-				continue
-			}
-			for i := range o {
-				o[i] = dotFloat(s.floats[i*w.In:], xt)
-			}
+			dotRows(out[t*outStride+r:][:n], s.floats, x[t*xStride:][:w.In])
 		}
 	}
 }
 
-// dotFloat4 multiplies four rows of len(x) values, one after the other in w, with x.
-func dotFloat4(w, x []float32) (a0, a1, a2, a3 float32) {
+// dotRows sets out[i] to the product of x with the i-th row of len(x) values in w.
+// The chains of eight rows run side by side.
+func dotRows(out, w, x []float32) {
+	n := len(x)
+	i := 0
+	for ; i+8 <= len(out); i += 8 {
+		dotFloat8((*[8]float32)(out[i:]), w[i*n:][:8*n], x)
+	}
+	for ; i < len(out); i++ {
+		out[i] = dotFloat(w[i*n:][:n], x)
+	}
+}
+
+func dotFloat8(out *[8]float32, w, x []float32) {
 	n := len(x)
 	w0, w1, w2, w3 := w[:n], w[n:][:n], w[2*n:][:n], w[3*n:][:n]
+	w4, w5, w6, w7 := w[4*n:][:n], w[5*n:][:n], w[6*n:][:n], w[7*n:][:n]
+	var a0, a1, a2, a3, a4, a5, a6, a7 float32
+	var s float64
 	for k, v := range x {
-		a0 = FMA(w0[k], v, a0)
-		a1 = FMA(w1[k], v, a1)
-		a2 = FMA(w2[k], v, a2)
-		a3 = FMA(w3[k], v, a3)
+		if s = mulAdd(w0[k], v, a0); tied(s) {
+			s = fmaOdd(w0[k], v, a0)
+		}
+		a0 = float32(s)
+		if s = mulAdd(w1[k], v, a1); tied(s) {
+			s = fmaOdd(w1[k], v, a1)
+		}
+		a1 = float32(s)
+		if s = mulAdd(w2[k], v, a2); tied(s) {
+			s = fmaOdd(w2[k], v, a2)
+		}
+		a2 = float32(s)
+		if s = mulAdd(w3[k], v, a3); tied(s) {
+			s = fmaOdd(w3[k], v, a3)
+		}
+		a3 = float32(s)
+		if s = mulAdd(w4[k], v, a4); tied(s) {
+			s = fmaOdd(w4[k], v, a4)
+		}
+		a4 = float32(s)
+		if s = mulAdd(w5[k], v, a5); tied(s) {
+			s = fmaOdd(w5[k], v, a5)
+		}
+		a5 = float32(s)
+		if s = mulAdd(w6[k], v, a6); tied(s) {
+			s = fmaOdd(w6[k], v, a6)
+		}
+		a6 = float32(s)
+		if s = mulAdd(w7[k], v, a7); tied(s) {
+			s = fmaOdd(w7[k], v, a7)
+		}
+		a7 = float32(s)
 	}
-	return
+	*out = [8]float32{a0, a1, a2, a3, a4, a5, a6, a7}
 }
 
 func dotFloat(w, x []float32) (a float32) {
@@ -271,4 +326,16 @@ func dotFloat(w, x []float32) (a float32) {
 		a = FMA(w[k], v, a)
 	}
 	return
+}
+
+// addScaled sets a[i] to FMA(p, v[i], a[i]).
+func addScaled(a []float32, p float32, v []float32) {
+	v = v[:len(a)]
+	for i := range a {
+		s := mulAdd(p, v[i], a[i])
+		if tied(s) {
+			s = fmaOdd(p, v[i], a[i])
+		}
+		a[i] = float32(s)
+	}
 }

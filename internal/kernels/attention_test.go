@@ -1,0 +1,220 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+// attendCase is one head group over a shuffled region.
+type attendCase struct {
+	n, window, heads, dim int
+	wide                  bool
+	runs                  []Run
+}
+
+// cellOf follows the runs the slow way.
+func (c *attendCase) cellOf(p int) int {
+	left := p
+	for _, r := range c.runs {
+		if left < int(r.Len) {
+			return int(r.Cell) + left
+		}
+		left -= int(r.Len)
+	}
+	return p
+}
+
+// define is the formula of the package comment for one head, position by position.
+func (c *attendCase) define(k, v *KVRegion, kvHead int, q []float32, scale float32) []float32 {
+	first := 0
+	if c.window > 0 {
+		first = max(0, c.n-c.window)
+	}
+	m, l := float32(math.Inf(-1)), float32(0)
+	acc := make([]float32, c.dim)
+	row := make([]float32, c.dim)
+	for chunk := 0; chunk < c.n; chunk += 128 {
+		end := min(chunk+128, c.n)
+		if end <= first {
+			continue
+		}
+		scores := map[int]float32{}
+		mc := float32(math.Inf(-1))
+		for p := max(chunk, first); p < end; p++ {
+			k.Load(row, c.cellOf(p), kvHead*c.dim)
+			var s float32
+			for d := range row {
+				s = FMA(q[d]*scale, row[d], s)
+			}
+			scores[p] = s
+			if s > mc {
+				mc = s
+			}
+		}
+		var lanes [16]float32
+		part := make([]float32, c.dim)
+		for p := max(chunk, first); p < end; p++ {
+			w := Exp(scores[p] - mc)
+			lanes[p%16] += w
+			v.Load(row, c.cellOf(p), kvHead*c.dim)
+			for d := range row {
+				part[d] = FMA(w, row[d], part[d])
+			}
+		}
+		for _, step := range []int{8, 4, 2, 1} {
+			for j := range step {
+				lanes[j] += lanes[j+step]
+			}
+		}
+		next := m
+		if mc > next {
+			next = mc
+		}
+		f, g := Exp(m-next), Exp(mc-next)
+		m, l = next, FMA(lanes[0], g, l*f)
+		for d := range acc {
+			acc[d] = FMA(part[d], g, acc[d]*f)
+		}
+	}
+	for d := range acc {
+		acc[d] *= 1 / l
+	}
+	return acc
+}
+
+// exact is softmax attention in float64.
+func (c *attendCase) exact(k, v *KVRegion, kvHead int, q []float32, scale float32) []float64 {
+	out, row := make([]float64, c.dim), make([]float32, c.dim)
+	var total float64
+	for p := range c.n {
+		if c.window > 0 && p <= c.n-1-c.window {
+			continue
+		}
+		k.Load(row, c.cellOf(p), kvHead*c.dim)
+		var s float64
+		for d := range row {
+			s += float64(q[d]) * float64(row[d])
+		}
+		w := math.Exp(s * float64(scale))
+		total += w
+		v.Load(row, c.cellOf(p), kvHead*c.dim)
+		for d := range row {
+			out[d] += w * float64(row[d])
+		}
+	}
+	for d := range out {
+		out[d] /= total
+	}
+	return out
+}
+
+func TestAttend(t *testing.T) {
+	const cells, kvHeads = 700, 2
+	whole := []Run{{0, 600}}
+	split := []Run{{500, 100}, {0, 0}, {20, 7}, {130, 129}, {300, 200}}
+	var cases []attendCase
+	for _, n := range []int{1, 2, 15, 16, 17, 127, 128, 129, 255, 256, 257, 300, 436} {
+		for _, window := range []int{0, 1, 5, 128, 130, 200} {
+			cases = append(cases, attendCase{n: n, window: window, heads: 1 + n%3, dim: 16, wide: n%2 == 0, runs: split})
+		}
+	}
+	cases = append(cases,
+		attendCase{n: 300, heads: 7, dim: 64, runs: whole}, attendCase{n: 300, heads: 7, dim: 64},
+		attendCase{n: 260, heads: 2, dim: 13, wide: true, runs: whole}, attendCase{n: 131, heads: 1, dim: 1, runs: nil})
+	var s Scratch
+	for _, c := range cases {
+		k, v := randKV(cells, kvHeads*c.dim, c.wide, 1), randKV(cells, kvHeads*c.dim, c.wide, 2)
+		q := randFloats(c.heads*c.dim, uint64(c.n))
+		scale := float32(1 / math.Sqrt(float64(c.dim)))
+		a := &Attention{K: k, V: v, HeadDim: c.dim, KVHead: 1, Scale: scale, N: c.n, Runs: c.runs, Window: c.window}
+		out := make([]float32, len(q))
+		Attend(out, q, a, &s)
+		for h := range c.heads {
+			name := fmt.Sprintf("n %d window %d head %d dim %d", c.n, c.window, h, c.dim)
+			qh, oh := q[h*c.dim:][:c.dim], out[h*c.dim:][:c.dim]
+			sameBits(t, name, oh, c.define(k, v, 1, qh, scale))
+			for d, want := range c.exact(k, v, 1, qh, scale) {
+				if math.Abs(float64(oh[d])-want) > 4e-6 {
+					t.Fatalf("%s: element %d is %g, exact %g", name, d, oh[d], want)
+				}
+			}
+			alone := append([]float32{}, qh...)
+			Attend(alone, alone, a, &s)
+			sameBits(t, name+" alone, in place", alone, oh)
+		}
+	}
+}
+
+// TestAttendMasksWhollyWhatItMasks: what lies in masked cells, or beyond the query's
+// position, has no influence even when it is not a number.
+func TestAttendMasks(t *testing.T) {
+	const n, window, dim = 300, 50, 8
+	k, v := randKV(400, dim, true, 1), randKV(400, dim, true, 2)
+	q := randFloats(dim, 3)
+	a := &Attention{K: k, V: v, HeadDim: dim, Scale: 1, N: n, Window: window}
+	var s Scratch
+	want, got := make([]float32, dim), make([]float32, dim)
+	Attend(want, q, a, &s)
+	for c := range 400 {
+		if c < n-window || c >= n {
+			for d := range dim {
+				k.F32[c*dim+d], v.F32[c*dim+d] = float32(math.NaN()), float32(math.Inf(1))
+			}
+		}
+	}
+	Attend(got, q, a, &s)
+	sameBits(t, "with damage in masked cells", got, want)
+	a.N++
+	Attend(got, q, a, &s)
+	for d, o := range got {
+		if o == o {
+			t.Errorf("element %d of a query that sees a NaN is %g", d, o)
+		}
+	}
+}
+
+// TestAttendLargeScores: scores far apart neither overflow nor vanish together.
+func TestAttendLargeScores(t *testing.T) {
+	k, v := NewKVRegion(260, 1, true), NewKVRegion(260, 1, true)
+	for c := range 260 {
+		k.F32[c], v.F32[c] = float32(c*1000), float32(c)
+	}
+	var s Scratch
+	out := make([]float32, 1)
+	for _, q := range []float32{1, -1} {
+		a := &Attention{K: k, V: v, HeadDim: 1, Scale: 1, N: 260}
+		Attend(out, []float32{q}, a, &s)
+		want := float32(259)
+		if q < 0 {
+			want = 0
+		}
+		sameBits(t, "the largest score alone", out, []float32{want})
+	}
+}
+
+func TestKVRegion(t *testing.T) {
+	row := []float32{1, -2.5, 65504, 65520, 0x1p-24, 0x1p-25, 0x1.8p-25, 1 + 0x1p-11, 1 + 0x1.8p-10, float32(math.NaN())}
+	inf := float32(math.Inf(1))
+	half := []float32{1, -2.5, 65504, inf, 0x1p-24, 0, 0x1p-24, 1, 1 + 0x1p-9, float32(math.NaN())}
+	for _, wide := range []bool{false, true} {
+		k := NewKVRegion(3, len(row), wide)
+		if k.Cells() != 3 {
+			t.Fatalf("%d cells, want 3", k.Cells())
+		}
+		k.Store(1, row)
+		want := half
+		if wide {
+			want = row
+		}
+		got := make([]float32, len(row))
+		k.Load(got, 1, 0)
+		sameBits(t, "stored row", got, want)
+		k.Load(got[:3], 1, 2)
+		sameBits(t, "part of it", got[:3], want[2:5])
+		for _, c := range []int{0, 2} {
+			k.Load(got, c, 0)
+			sameBits(t, "neighbour", got, make([]float32, len(row)))
+		}
+	}
+}
