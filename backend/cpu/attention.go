@@ -1,0 +1,469 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/kernels"
+)
+
+// maxPositions bounds positions to what angles are computed for with full precision.
+const maxPositions = 1 << 20
+
+// ropeTable is a rotary embedding with the angles of the last batch.
+type ropeTable struct {
+	rope *kernels.RoPE
+	rows kernels.RoPERows
+}
+
+func ropeParams(r graph.RoPE, factors []float32) kernels.RoPEParams {
+	return kernels.RoPEParams{
+		Dim: r.Dim, Base: r.Base, Scale: r.Scale, Factors: factors,
+		ExtFactor: r.ExtFactor, AttnFactor: r.AttnFactor,
+		BetaFast: r.BetaFast, BetaSlow: r.BetaSlow, OrigContext: r.OrigContext,
+	}
+}
+
+// angles returns the angles of the positions. Layers, queries and keys with the same
+// parameters share them.
+func (d *device) angles(r graph.RoPE, positions []int32) (*kernels.RoPERows, error) {
+	if r.Style > graph.RoPEHalves {
+		return nil, backend.ErrUnsupported
+	}
+	if err := checkIndex("position", positions, maxPositions); err != nil {
+		return nil, err
+	}
+	r.Heads, r.HeadDim, r.Style = 0, 0, 0
+	t := d.ropes[r]
+	if t == nil {
+		factors, err := d.vector(r.Factors, r.Dim/2)
+		if err != nil {
+			return nil, err
+		}
+		rope, err := kernels.NewRoPE(ropeParams(r, factors))
+		if err != nil {
+			return nil, err
+		}
+		t = &ropeTable{rope: rope}
+		d.ropes[r] = t
+	}
+	t.rows.Update(t.rope, positions)
+	return &t.rows, nil
+}
+
+func ropeStyle(s graph.RoPEStyle) kernels.RoPEStyle {
+	if s == graph.RoPEInterleaved {
+		return kernels.Interleaved
+	}
+	return kernels.HalfSplit
+}
+
+// rotateTask rotates the heads of tokens.
+type rotateTask struct {
+	out, x         []float32
+	width, headDim int
+	style          kernels.RoPEStyle
+	angles         *kernels.RoPERows
+}
+
+func (t *rotateTask) run(_ *kernels.Scratch, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		cos, sin := t.angles.Row(i)
+		kernels.Rotate(t.out[i*t.width:][:t.width], t.x[i*t.width:][:t.width], t.headDim, t.style, cos, sin)
+	}
+}
+
+func (d *device) rope(op graph.RoPE, in []backend.Operand, out backend.Operand) error {
+	x, o, err := d.pair(in[0], out)
+	if err != nil {
+		return err
+	}
+	positions, err := d.tokenInts("positions", in[1], out.Shape.Rows())
+	if err != nil {
+		return err
+	}
+	width := out.Shape[0]
+	if op.Heads*op.HeadDim != width || op.Dim > op.HeadDim {
+		return misshaped("%d of %d features of %d heads in rows of %d", op.Dim, op.HeadDim, op.Heads, width)
+	}
+	angles, err := d.angles(op, positions)
+	if err != nil {
+		return err
+	}
+	d.work.rotate = rotateTask{out: o, x: x, width: width, headDim: op.HeadDim, style: ropeStyle(op.Style), angles: angles}
+	return d.pool.run(&d.work.rotate, len(positions), 2*costMove*width)
+}
+
+// tokenInts returns integers of which each token has the same number.
+func (d *device) tokenInts(what string, o backend.Operand, n int) ([]int32, error) {
+	ints, err := d.memory.ints(o)
+	if err == nil && len(ints) != n {
+		err = misshaped("%d %s, want %d", len(ints), what, n)
+	}
+	return ints, err
+}
+
+// regions makes the layer's regions ready in the workspace, for rows of the width.
+func (d *device) regions(kv *backend.KV, width int) error {
+	if kv == nil {
+		return misshaped("no key and value regions")
+	}
+	if kv.Width != width || kv.Cells <= 0 {
+		return misshaped("regions of %d rows of %d, want rows of %d", kv.Cells, kv.Width, width)
+	}
+	if err := d.region(&d.work.k, kv.K, kv); err != nil {
+		return err
+	}
+	return d.region(&d.work.v, kv.V, kv)
+}
+
+func (d *device) region(r *kernels.KVRegion, b backend.Buffer, kv *backend.KV) (err error) {
+	if kv.Cells > math.MaxInt/8/kv.Width {
+		return misshaped("regions of %d rows of %d", kv.Cells, kv.Width)
+	}
+	*r = kernels.KVRegion{Dim: kv.Width}
+	switch kv.Type {
+	case graph.F16:
+		r.F16, err = elements[uint16](&d.memory, b, kv.Cells*kv.Width)
+	case graph.F32:
+		r.F32, err = elements[float32](&d.memory, b, kv.Cells*kv.Width)
+	default:
+		err = misshaped("regions of %v, want F16 or F32", kv.Type)
+	}
+	return err
+}
+
+// storeTask finishes the queries, keys and values of tokens: biases, norms and rotation
+// where asked for, and the store.
+type storeTask struct {
+	q, k, v             []float32 // q may be nil
+	qBias, kBias, vBias []float32
+	normed              bool
+	qNorm, kNorm        []float32
+	eps                 float32
+	headDim             int
+	style               kernels.RoPEStyle
+	angles              *kernels.RoPERows // nil for no rotation
+	cells               []int32
+	keys, values        *kernels.KVRegion
+	qWidth              int
+}
+
+func (t *storeTask) run(_ *kernels.Scratch, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		if t.q != nil {
+			t.finish(i, t.q[i*t.qWidth:][:t.qWidth], t.qBias, t.qNorm)
+		}
+		width, cell := t.keys.Dim, int(t.cells[i])
+		k, v := t.k[i*width:][:width], t.v[i*width:][:width]
+		t.finish(i, k, t.kBias, t.kNorm)
+		if t.vBias != nil {
+			kernels.Add(v, v, t.vBias)
+		}
+		t.keys.Store(cell, k)
+		t.values.Store(cell, v)
+	}
+}
+
+// finish completes the queries or keys of token i in place.
+func (t *storeTask) finish(i int, x, bias, norm []float32) {
+	if bias != nil {
+		kernels.Add(x, x, bias)
+	}
+	if t.normed {
+		kernels.QKNorm(x, x, norm, t.headDim, t.eps)
+	}
+	if t.angles != nil {
+		cos, sin := t.angles.Row(i)
+		kernels.Rotate(x, x, t.headDim, t.style, cos, sin)
+	}
+}
+
+// checkCells returns the cells of n tokens within the region. No two tokens may have
+// the same, as they are stored at the same time.
+func (d *device) checkCells(o backend.Operand, n, cells int) ([]int32, error) {
+	ids, err := d.tokenInts("cells", o, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkIndex("cell", ids, cells); err != nil {
+		return nil, err
+	}
+	return ids, checkDistinct(ids)
+}
+
+func checkDistinct(cells []int32) error {
+	ascending := true
+	for i := 1; i < len(cells) && ascending; i++ {
+		ascending = cells[i-1] < cells[i]
+	}
+	if ascending {
+		return nil
+	}
+	seen := make(map[int32]int, len(cells))
+	for i, c := range cells {
+		if first, dup := seen[c]; dup {
+			return fmt.Errorf("%w: tokens %d and %d both store to cell %d", ErrRange, first, i, c)
+		}
+		seen[c] = i
+	}
+	return nil
+}
+
+func (d *device) kvStore(in []backend.Operand, kv *backend.KV) error {
+	k, err := d.memory.floats(in[0])
+	if err != nil {
+		return err
+	}
+	v, err := d.memory.floats(in[1])
+	if err != nil {
+		return err
+	}
+	if in[0].Shape != in[1].Shape {
+		return misshaped("keys %v and values %v", in[0].Shape, in[1].Shape)
+	}
+	width, tokens := in[0].Shape[0], in[0].Shape.Rows()
+	if err := d.regions(kv, width); err != nil {
+		return err
+	}
+	cells, err := d.checkCells(in[2], tokens, kv.Cells)
+	if err != nil {
+		return err
+	}
+	d.work.store = storeTask{k: k, v: v, cells: cells, keys: &d.work.k, values: &d.work.v}
+	return d.pool.run(&d.work.store, tokens, 2*costMove*width)
+}
+
+// qkv is the payload of a fused projection of queries, keys and values.
+type qkv struct {
+	q, k, v      *graph.MatMul
+	rope         *graph.RoPE
+	kvHeads      int
+	normed       bool
+	qNorm, kNorm string
+	eps          float32
+}
+
+func (d *device) fusedQKV(f *qkv, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
+	var parts [3]projection
+	for i, m := range [...]*graph.MatMul{f.q, f.k, f.v} {
+		var err error
+		if parts[i], err = d.resolve(m, in[0]); err != nil {
+			return err
+		}
+	}
+	x, err := d.memory.floats(in[0])
+	if err != nil {
+		return err
+	}
+	q, err := d.result(in[0], out, f.q.Out)
+	if err != nil {
+		return err
+	}
+	t := storeTask{q: q, normed: f.normed, eps: f.eps}
+	if f.normed {
+		if t.qNorm, err = d.vector(f.qNorm, f.rope.HeadDim); err != nil {
+			return err
+		}
+		if t.kNorm, err = d.vector(f.kNorm, f.rope.HeadDim); err != nil {
+			return err
+		}
+	}
+	if f.v.Out != f.k.Out {
+		return misshaped("keys of %d features and values of %d", f.k.Out, f.v.Out)
+	}
+	tokens := in[0].Shape.Rows()
+	if err := d.prepareStore(&t, f.rope, f.q.Out, f.k.Out, f.kvHeads, tokens, in[1], in[2], kv); err != nil {
+		return err
+	}
+	t.k, t.v = d.scratch(0, tokens*f.k.Out), d.scratch(1, tokens*f.v.Out)
+	parts[0].out, parts[1].out, parts[2].out = q, t.k, t.v
+	if err := d.project(x, parts[:]...); err != nil {
+		return err
+	}
+	d.work.store = t
+	return d.pool.run(&d.work.store, tokens, 4*costMove*(f.q.Out+f.k.Out))
+}
+
+// prepareStore checks what rotation and store need, and fills it in.
+func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kvHeads, tokens int,
+	positions, cells backend.Operand, kv *backend.KV) error {
+	if rope.Heads*rope.HeadDim != qWidth || kvHeads*rope.HeadDim != kWidth || rope.Dim > rope.HeadDim {
+		return misshaped("queries of %d and keys of %d features for %d and %d heads of %d", qWidth, kWidth, rope.Heads, kvHeads, rope.HeadDim)
+	}
+	if err := d.regions(kv, kWidth); err != nil {
+		return err
+	}
+	pos, err := d.tokenInts("positions", positions, tokens)
+	if err != nil {
+		return err
+	}
+	if t.cells, err = d.checkCells(cells, tokens, kv.Cells); err != nil {
+		return err
+	}
+	if t.angles, err = d.angles(*rope, pos); err != nil {
+		return err
+	}
+	t.qWidth, t.headDim, t.style = qWidth, rope.HeadDim, ropeStyle(rope.Style)
+	t.keys, t.values = &d.work.k, &d.work.v
+	return nil
+}
+
+// qkvBiasRopeStore leaves its keys and values as they are, since others may read them;
+// the finished ones go by way of the workspace.
+func (d *device) qkvBiasRopeStore(op *graph.QKVBiasRopeStore, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
+	q, o, err := d.pair(in[0], out)
+	if err != nil {
+		return err
+	}
+	k, err := d.memory.floats(in[1])
+	if err != nil {
+		return err
+	}
+	v, err := d.memory.floats(in[2])
+	if err != nil {
+		return err
+	}
+	qWidth, kWidth, tokens := in[0].Shape[0], in[1].Shape[0], in[0].Shape.Rows()
+	if in[1].Shape != in[2].Shape || in[1].Shape.Rows() != tokens {
+		return misshaped("queries %v, keys %v, values %v", in[0].Shape, in[1].Shape, in[2].Shape)
+	}
+	t := storeTask{q: o}
+	if t.qBias, err = d.vector(op.QBias, qWidth); err != nil {
+		return err
+	}
+	if t.kBias, err = d.vector(op.KBias, kWidth); err != nil {
+		return err
+	}
+	if t.vBias, err = d.vector(op.VBias, kWidth); err != nil {
+		return err
+	}
+	if err := d.prepareStore(&t, &op.RoPE, qWidth, kWidth, op.KVHeads, tokens, in[3], in[4], kv); err != nil {
+		return err
+	}
+	copy(o, q)
+	t.k, t.v = d.scratch(0, len(k)), d.scratch(1, len(v))
+	copy(t.k, k)
+	copy(t.v, v)
+	d.work.store = t
+	return d.pool.run(&d.work.store, tokens, 4*costMove*(qWidth+kWidth))
+}
+
+// attendTask computes heads: item i is the group of key head i mod KVHeads for token
+// i / KVHeads.
+type attendTask struct {
+	payload   graph.Attention
+	op        *graph.Attention // &payload
+	out, q    []float32
+	positions []int32
+	spans     []kernels.Run // MaxRuns for each token, or none
+	k, v      *kernels.KVRegion
+}
+
+func (t *attendTask) run(s *kernels.Scratch, lo, hi int) {
+	group := t.op.Heads / t.op.KVHeads * t.op.HeadDim
+	for i := lo; i < hi; i++ {
+		token := i / t.op.KVHeads
+		a := kernels.Attention{
+			K: t.k, V: t.v, HeadDim: t.op.HeadDim, KVHead: i % t.op.KVHeads,
+			Scale: t.op.Scale, Window: t.op.Window, N: t.length(token), Runs: t.runs(token),
+		}
+		kernels.Attend(t.out[i*group:][:group], t.q[i*group:][:group], &a, s)
+	}
+}
+
+// runs returns the cells of a token's sequence, or nil if position i lies in cell i.
+func (t *attendTask) runs(token int) []kernels.Run {
+	if t.spans == nil {
+		return nil
+	}
+	return t.spans[token*graph.MaxRuns:][:graph.MaxRuns]
+}
+
+// length returns how many positions a token attends to, its window apart.
+func (t *attendTask) length(token int) int {
+	if t.op.Mode == graph.Causal {
+		return int(t.positions[token]) + 1
+	}
+	n := 0
+	for _, r := range t.runs(token) {
+		n += int(r.Len)
+	}
+	return n
+}
+
+func (d *device) attention(op *graph.Attention, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
+	if !supportsAttention(*op) {
+		return backend.ErrUnsupported
+	}
+	q, o, err := d.pair(in[0], out)
+	if err != nil {
+		return err
+	}
+	if out.Shape[0] != op.Heads*op.HeadDim {
+		return misshaped("queries %v for %d heads of %d", out.Shape, op.Heads, op.HeadDim)
+	}
+	if err := d.regions(kv, op.KVHeads*op.HeadDim); err != nil {
+		return err
+	}
+	tokens := out.Shape.Rows()
+	t := &d.work.attend
+	t.payload = *op
+	t.op, t.out, t.q, t.k, t.v, t.spans = &t.payload, o, q, &d.work.k, &d.work.v, nil
+	if t.positions, err = d.tokenInts("positions", in[2], tokens); err != nil {
+		return err
+	}
+	if op.ExplicitSpan != (len(in) == 4) {
+		return misshaped("explicit span is %v with %d sources", op.ExplicitSpan, len(in))
+	}
+	if op.ExplicitSpan {
+		spans, err := d.tokenInts("spans", in[3], 2*graph.MaxRuns*tokens)
+		if err != nil {
+			return err
+		}
+		t.spans = unsafe.Slice((*kernels.Run)(unsafe.Pointer(&spans[0])), len(spans)/2)
+	}
+	longest, err := t.check(tokens, kv.Cells)
+	if err != nil {
+		return err
+	}
+	return d.pool.run(t, tokens*op.KVHeads, 2*longest*op.HeadDim*(1+op.Heads/op.KVHeads))
+}
+
+// check refuses tokens that would reach beyond the region or their span, and returns
+// the longest attention.
+func (t *attendTask) check(tokens, cells int) (longest int, err error) {
+	for i := range tokens {
+		p := int(t.positions[i])
+		if p < 0 {
+			return 0, fmt.Errorf("%w: position %d of token %d", ErrRange, p, i)
+		}
+		have := cells
+		if t.spans != nil {
+			if have, err = t.checkSpan(i, cells); err != nil {
+				return 0, err
+			}
+		}
+		n := t.length(i)
+		if n < 1 || n > have {
+			return 0, fmt.Errorf("%w: token %d at position %d attends to %d of %d cells", ErrRange, i, p, n, have)
+		}
+		longest = max(longest, n)
+	}
+	return longest, nil
+}
+
+// checkSpan returns the number of cells that a token's span lists.
+func (t *attendTask) checkSpan(token, cells int) (listed int, err error) {
+	for _, r := range t.runs(token) {
+		first, n := int(r.Cell), int(r.Len)
+		if n < 0 || n > 0 && (first < 0 || first >= cells || n > cells-first) {
+			return 0, fmt.Errorf("%w: token %d lists %d cells from %d on, the region has %d", ErrRange, token, n, first, cells)
+		}
+		listed += n
+	}
+	return listed, nil
+}

@@ -1,0 +1,189 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/kernels"
+)
+
+// costMAC is the number of multiplications that count as a nanosecond.
+const costMAC = 4
+
+// quantizeTask quantises the activations of tokens.
+type quantizeTask struct {
+	acts *kernels.QActs
+	x    []float32
+}
+
+func (t *quantizeTask) run(_ *kernels.Scratch, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		t.acts.QuantizeToken(i, t.x[i*t.acts.In:])
+	}
+}
+
+// quantize makes the integer activations of x, once for all rows that need them.
+func (d *device) quantize(x []float32, width int) error {
+	tokens := len(x) / width
+	d.work.acts.Reset(tokens, width)
+	d.work.quant = quantizeTask{acts: &d.work.acts, x: x}
+	return d.pool.run(&d.work.quant, tokens, 4*costMove*width)
+}
+
+// projection is a weight matrix with its bias and the memory of its product.
+type projection struct {
+	weight *kernels.Weight
+	bias   []float32
+	out    []float32
+}
+
+// rows computes rows lo to hi-1 for all tokens.
+func (p *projection) rows(t *products, s *kernels.Scratch, lo, hi int) {
+	if p.weight.Integer() {
+		kernels.MatMulInt(p.out, p.weight.Out, p.weight, lo, hi, p.bias, t.acts, s)
+	} else {
+		kernels.MatMulFloat(p.out, p.weight.Out, p.weight, lo, hi, p.bias, t.x, p.weight.In, t.tokens, s)
+	}
+}
+
+// products is what the projections of one task share.
+type products struct {
+	acts   *kernels.QActs
+	x      []float32
+	tokens int
+}
+
+// matMulTask runs up to three projections of the same activations, their rows
+// numbered one after the other.
+type matMulTask struct {
+	products
+	parts [3]projection
+	n     int
+}
+
+func (t *matMulTask) run(s *kernels.Scratch, lo, hi int) {
+	for i := range t.parts[:t.n] {
+		p := &t.parts[i]
+		if lo < min(hi, p.weight.Out) {
+			p.rows(&t.products, s, max(0, lo), min(hi, p.weight.Out))
+		}
+		lo, hi = lo-p.weight.Out, hi-p.weight.Out
+		if hi <= 0 {
+			return
+		}
+		lo = max(0, lo)
+	}
+}
+
+// project computes the projections of the activations x.
+func (d *device) project(x []float32, parts ...projection) error {
+	t := &d.work.matMul
+	t.n = copy(t.parts[:], parts)
+	width, rows := parts[0].weight.In, 0
+	t.products = products{acts: &d.work.acts, x: x, tokens: len(x) / width}
+	integer := false
+	for i := range parts {
+		rows += parts[i].weight.Out
+		integer = integer || parts[i].weight.Integer()
+	}
+	if integer {
+		if err := d.quantize(x, width); err != nil {
+			return err
+		}
+	}
+	return d.pool.run(t, rows, width*t.tokens/costMAC)
+}
+
+// resolve finds a projection's weight and bias, and checks its activations.
+func (d *device) resolve(m *graph.MatMul, x backend.Operand) (projection, error) {
+	weight, err := d.matrix(m.Weight, m.Type, m.In, m.Out)
+	if err != nil {
+		return projection{}, err
+	}
+	bias, err := d.vector(m.Bias, m.Out)
+	if err != nil {
+		return projection{}, err
+	}
+	if x.Shape[0] != m.In {
+		return projection{}, misshaped("source %v for weight %q of rows of %d", x.Shape, m.Weight, m.In)
+	}
+	return projection{weight: weight, bias: bias}, nil
+}
+
+// result returns the memory of a product of n features for each row of x.
+func (d *device) result(x, out backend.Operand, n int) ([]float32, error) {
+	o, err := d.memory.floats(out)
+	if err == nil && out.Shape != graph.ShapeOf(n, x.Shape.Rows()) {
+		err = misshaped("%d features of %v, result %v", n, x.Shape, out.Shape)
+	}
+	return o, err
+}
+
+func (d *device) matMul(m *graph.MatMul, in []backend.Operand, out backend.Operand) error {
+	p, err := d.resolve(m, in[0])
+	if err != nil {
+		return err
+	}
+	x, err := d.memory.floats(in[0])
+	if err != nil {
+		return err
+	}
+	if p.out, err = d.result(in[0], out, m.Out); err != nil {
+		return err
+	}
+	return d.project(x, p)
+}
+
+// ffnTask computes rows of gate and up, and joins them while they are in the cache.
+type ffnTask struct {
+	products
+	gate, up projection
+}
+
+func (t *ffnTask) run(s *kernels.Scratch, lo, hi int) {
+	t.gate.rows(&t.products, s, lo, hi)
+	t.up.rows(&t.products, s, lo, hi)
+	for i, n := 0, t.gate.weight.Out; i < t.tokens; i++ {
+		gate := t.gate.out[i*n+lo : i*n+hi]
+		kernels.SwiGLU(gate, gate, t.up.out[i*n+lo:i*n+hi])
+	}
+}
+
+func (d *device) fusedFFN(op *graph.FusedFFN, in []backend.Operand, out backend.Operand) error {
+	gate, err := d.resolve(&op.Gate, in[0])
+	if err != nil {
+		return err
+	}
+	up, err := d.resolve(&op.Up, in[0])
+	if err != nil {
+		return err
+	}
+	x, err := d.memory.floats(in[0])
+	if err != nil {
+		return err
+	}
+	if gate.out, err = d.result(in[0], out, op.Gate.Out); err != nil {
+		return err
+	}
+	if op.Up.Out != op.Gate.Out {
+		return fmt.Errorf("%w: gate yields %d features and up %d", ErrOperand, op.Gate.Out, op.Up.Out)
+	}
+	up.out = d.scratch(0, len(gate.out))
+	if gate.weight.Integer() || up.weight.Integer() {
+		if err := d.quantize(x, op.Gate.In); err != nil {
+			return err
+		}
+	}
+	tokens := len(x) / op.Gate.In
+	d.work.ffn = ffnTask{products{&d.work.acts, x, tokens}, gate, up}
+	return d.pool.run(&d.work.ffn, op.Gate.Out, 2*op.Gate.In*tokens/costMAC)
+}
+
+// scratch returns n floats that live until the next node.
+func (d *device) scratch(i, n int) []float32 {
+	if cap(d.work.floats[i]) < n {
+		d.work.floats[i] = make([]float32, n)
+	}
+	return d.work.floats[i][:n]
+}

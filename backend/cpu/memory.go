@@ -1,0 +1,224 @@
+package cpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"unsafe"
+
+	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/graph"
+)
+
+// Errors of memory. They are wrapped with what was asked for.
+var (
+	// ErrBuffer: a handle is not that of memory in use, or reaches beyond it.
+	ErrBuffer = errors.New("cpu: bad buffer")
+	// ErrSize: an allocation of no bytes, or of more than an address space holds.
+	ErrSize = errors.New("cpu: bad size of allocation")
+)
+
+// A handle's ID is the index of its slot, counted from 1, in the low bits and how
+// often the slot has been given away in the high ones.
+const (
+	slotBits = 20
+	slotMask = 1<<slotBits - 1
+	maxUses  = math.MaxInt >> slotBits
+)
+
+type slot struct {
+	bytes []byte // nil while the slot is free
+	uses  int
+}
+
+// memory hands out buffers.
+type memory struct {
+	slots []slot
+	spare []int                   // slots that are free
+	free  [bits.UintSize][][]byte // memory given back, by the power of two below its size
+
+	buffers               int
+	used, peak, freeBytes int64
+}
+
+// alloc returns size bytes, from the free list or, if fresh, never from there.
+func (m *memory) alloc(size int, fresh bool) (backend.Buffer, error) {
+	if size <= 0 || size > math.MaxInt-2*backend.Alignment {
+		return backend.Buffer{}, fmt.Errorf("%w: %d bytes", ErrSize, size)
+	}
+	rounded := (size + backend.Alignment - 1) &^ (backend.Alignment - 1)
+	var b []byte
+	if !fresh {
+		b = m.reuse(rounded)
+	}
+	if b == nil {
+		var err error
+		if b, err = aligned(rounded); err != nil {
+			return backend.Buffer{}, err
+		}
+	}
+	i, err := m.slot()
+	if err != nil {
+		return backend.Buffer{}, err
+	}
+	s := &m.slots[i]
+	s.bytes = b
+	s.uses = s.uses%maxUses + 1
+	m.buffers++
+	m.used += int64(len(b))
+	m.peak = max(m.peak, m.used)
+	return backend.Buffer{ID: s.uses<<slotBits | (i + 1), Size: size}, nil
+}
+
+// slot returns the index of a free slot.
+func (m *memory) slot() (int, error) {
+	if n := len(m.spare); n > 0 {
+		i := m.spare[n-1]
+		m.spare = m.spare[:n-1]
+		return i, nil
+	}
+	if len(m.slots) == slotMask {
+		return 0, fmt.Errorf("%w: %d buffers are in use already", ErrSize, slotMask)
+	}
+	m.slots = append(m.slots, slot{})
+	return len(m.slots) - 1, nil
+}
+
+// aligned returns zeroed bytes that begin at a multiple of the alignment. A size that
+// the runtime refuses outright is an error; one that the machine cannot provide is
+// found by nobody before it is used.
+func aligned(size int) (b []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			b, err = nil, fmt.Errorf("%w: %d bytes: %v", ErrSize, size, v)
+		}
+	}()
+	b = make([]byte, size+backend.Alignment-1)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (backend.Alignment - 1)
+	return b[skip : skip+size : skip+size], nil
+}
+
+func class(size int) int { return bits.Len(uint(size)) - 1 }
+
+// reuse takes the smallest piece of at least the size from the size's class.
+func (m *memory) reuse(size int) []byte {
+	list := m.free[class(size)]
+	best := -1
+	for i, b := range list {
+		if len(b) >= size && (best < 0 || len(b) < len(list[best])) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	b := list[best]
+	m.dropFree(class(size), best)
+	return b
+}
+
+func (m *memory) dropFree(class, i int) {
+	list := m.free[class]
+	m.freeBytes -= int64(len(list[i]))
+	list[i] = list[len(list)-1]
+	list[len(list)-1] = nil
+	m.free[class] = list[:len(list)-1]
+}
+
+// release gives a buffer back. A handle that alloc did not return is ignored.
+func (m *memory) release(b backend.Buffer) {
+	s := m.find(b.ID)
+	if s == nil || b.Offset != 0 {
+		return
+	}
+	bytes := s.bytes
+	s.bytes = nil
+	m.spare = append(m.spare, b.ID&slotMask-1)
+	m.buffers--
+	m.used -= int64(len(bytes))
+	c := class(len(bytes))
+	m.free[c] = append(m.free[c], bytes)
+	m.freeBytes += int64(len(bytes))
+	// What is in use and what is kept together stay within the peak of use.
+	for c := 0; c < len(m.free) && m.used+m.freeBytes > m.peak; {
+		if len(m.free[c]) == 0 {
+			c++
+			continue
+		}
+		m.dropFree(c, 0)
+	}
+}
+
+// find returns the slot of a handle, or nil if it is none that is in use.
+func (m *memory) find(id int) *slot {
+	i := id&slotMask - 1
+	if id <= 0 || i < 0 || i >= len(m.slots) {
+		return nil
+	}
+	s := &m.slots[i]
+	if s.bytes == nil || s.uses != id>>slotBits {
+		return nil
+	}
+	return s
+}
+
+// view returns the first n bytes of a buffer.
+func (m *memory) view(b backend.Buffer, n int) ([]byte, error) {
+	s := m.find(b.ID)
+	switch {
+	case s == nil:
+		return nil, fmt.Errorf("%w: id %d is not in use", ErrBuffer, b.ID)
+	case b.Offset < 0 || b.Size < 0 || b.Offset > len(s.bytes) || b.Size > len(s.bytes)-b.Offset:
+		return nil, fmt.Errorf("%w: bytes %d to %d+%d of an allocation of %d", ErrBuffer, b.Offset, b.Offset, b.Size, len(s.bytes))
+	case n < 0 || n > b.Size:
+		return nil, fmt.Errorf("%w: %d bytes of a buffer of %d", ErrBuffer, n, b.Size)
+	}
+	return s.bytes[b.Offset : b.Offset+n : b.Offset+n], nil
+}
+
+// elements returns the first n elements of a buffer.
+func elements[T float32 | int32 | uint32 | uint16](m *memory, b backend.Buffer, n int) ([]T, error) {
+	var zero T
+	size := int(unsafe.Sizeof(zero))
+	if n <= 0 || n > math.MaxInt/size {
+		return nil, fmt.Errorf("%w: %d elements", ErrBuffer, n)
+	}
+	if b.Offset%size != 0 {
+		return nil, fmt.Errorf("%w: offset %d for elements of %d bytes", ErrBuffer, b.Offset, size)
+	}
+	bytes, err := m.view(b, n*size)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(bytes))), n), nil
+}
+
+// operand returns the elements of a value of the given type.
+func operand[T float32 | int32 | uint32](m *memory, o backend.Operand, t graph.DType) ([]T, error) {
+	if o.Type != t {
+		return nil, fmt.Errorf("value is %v%v, want %v", o.Type, o.Shape, t)
+	}
+	n := 1
+	for _, d := range o.Shape {
+		if d <= 0 || d > math.MaxInt/8/n {
+			return nil, fmt.Errorf("shape %v cannot be", o.Shape)
+		}
+		n *= d
+	}
+	return elements[T](m, o.Buffer, n)
+}
+
+func (m *memory) floats(o backend.Operand) ([]float32, error) {
+	return operand[float32](m, o, graph.F32)
+}
+
+func (m *memory) ints(o backend.Operand) ([]int32, error) {
+	return operand[int32](m, o, graph.I32)
+}
+
+// littleEndian reports whether numbers in memory are as the host sees them.
+func littleEndian() bool {
+	return binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+}
