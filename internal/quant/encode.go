@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Quantize encodes src into dst. F32, F16, BF16, Q8_0 and Q4_0 have encoders; for
@@ -72,28 +73,41 @@ func encodeBF16Bytes(dst []byte, src []float32) {
 	}
 }
 
-// largest returns the index of the first value of greatest magnitude in x, or
-// that of the first NaN or infinity, and whether all values are finite.
-func largest(x []float32) (index int, finite bool) {
+// magnitude clears the sign of v. Magnitudes order as these bits do, with NaNs
+// above infinity.
+func magnitude(v float32) uint32 { return math.Float32bits(v) &^ (1 << 31) }
+
+// largest returns the greatest magnitude in x, NaN or infinity if there is one.
+func largest(x []float32) uint32 {
 	var top uint32
-	for i, v := range x {
-		// Magnitudes order as their bits do, NaNs above infinity.
-		switch b := math.Float32bits(v) &^ (1 << 31); {
-		case b >= 0x7f800000:
-			return i, false
-		case b > top:
-			index, top = i, b
-		}
+	for _, v := range x {
+		top = max(top, magnitude(v))
 	}
-	return index, true
+	return top
+}
+
+// first returns the index of the first value in x with the given magnitude.
+func first(x []float32, m uint32) int {
+	return slices.IndexFunc(x, func(v float32) bool { return magnitude(v) == m })
+}
+
+// culprit returns the index of the value that keeps x from being encoded: the
+// first that is not finite, else the largest.
+func culprit(x []float32) int {
+	notFinite := func(v float32) bool { return magnitude(v) >= 0x7f800000 }
+	if i := slices.IndexFunc(x, notFinite); i >= 0 {
+		return i
+	}
+	return first(x, largest(x))
 }
 
 // scaleOf turns a block's step d into the bits of its f16 scale and the factor
 // for its values. The factor is 0 where the reciprocal overflows: the scale is
-// then 0 too, and so must the quants be. ok is false when d is out of f16's range.
+// then 0 too, and so must the quants be. ok is false when d is not finite or is
+// out of f16's range.
 func scaleOf(d float32) (bits uint16, inverse float32, ok bool) {
 	bits = F32ToF16(d)
-	if bits&0x7fff == 0x7c00 {
+	if bits&0x7fff >= 0x7c00 {
 		return 0, 0, false
 	}
 	inverse = 1 / d
@@ -108,16 +122,15 @@ func scaleOf(d float32) (bits uint16, inverse float32, ok bool) {
 // that cannot be encoded, or -1.
 func encodeQ8_0(dst []byte, src []float32) int {
 	for start := 0; start < len(src); start += 32 {
-		x, b := src[start:start+32], dst[:34]
-		at, finite := largest(x)
-		d := float32(math.Abs(float64(x[at]))) / 127
-		bits, inverse, ok := scaleOf(d)
-		if !finite || !ok {
-			return start + at
+		x, b := src[start:][:32], dst[:34]
+		bits, inverse, ok := scaleOf(math.Float32frombits(largest(x)) / 127)
+		if !ok {
+			return start + culprit(x)
 		}
 		binary.LittleEndian.PutUint16(b, bits)
+		q := b[2:34]
 		for i, v := range x {
-			b[2+i] = byte(roundAway(v * inverse))
+			q[i] = byte(roundAway(v * inverse))
 		}
 		dst = dst[34:]
 	}
@@ -137,11 +150,10 @@ func roundAway(v float32) int32 {
 // that cannot be encoded, or -1.
 func encodeQ4_0(dst []byte, src []float32) int {
 	for start := 0; start < len(src); start += 32 {
-		x, b := src[start:start+32], dst[:18]
-		at, finite := largest(x)
-		bits, inverse, ok := scaleOf(x[at] / -8)
-		if !finite || !ok {
-			return start + at
+		x, b := src[start:][:32], dst[:18]
+		bits, inverse, ok := scaleOf(x[first(x, largest(x))] / -8)
+		if !ok {
+			return start + culprit(x)
 		}
 		binary.LittleEndian.PutUint16(b, bits)
 		low, high := x[:16], x[16:32]

@@ -353,3 +353,19 @@ func benchmark(b *testing.B, wanted func(*Format) bool, do func(*Format, []float
 		})
 	}
 }
+
+func TestMXFP4Exponent255(t *testing.T) {
+	f, _ := Lookup("MXFP4")
+	src := make([]byte, 17)
+	for i := range 16 {
+		src[1+i] = byte(i)
+	}
+	src[0] = 255
+	got := make([]float32, 32)
+	f.Dequantize(got, src)
+	for i, q := range e2m1Doubled {
+		if want := float32(float64(q) * math.Ldexp(1, 127)); got[i] != want {
+			t.Errorf("E2M1 code %d is %v, want %v", i, got[i], want)
+		}
+	}
+}
