@@ -81,32 +81,76 @@ func logarithm(x float64) float64 {
 	return float64(float64(e)*ln2High) + (float64(2*s) + low)
 }
 
-// sumExp is the sum of exp((x-top)/t) over the row, in ascending order.
+// block is how many logits are exponentiated at a time.
+const block = 256
+
+// distances sets d to (x-top)/t for the logits of one block.
 //
-// The work is done in blocks and in separate loops because amd64's conversion
-// from float32 waits for whatever was in its destination register before: next
-// to the exponential it would make each element wait for the last one's result.
+// Exponentials follow in a loop of their own, because amd64's conversion from
+// float32 waits for whatever was in its destination register before: side by
+// side, each element would wait for the last one's exponential.
+func distances(d []float64, row []float32, top float32, t float64) {
+	for i, x := range row {
+		d[i] = float64(x) - float64(top)
+	}
+	if t == 1 {
+		return
+	}
+	for i := range d {
+		d[i] /= t
+	}
+}
+
+// sumExp is the sum of exp((x-top)/t) over the row, in ascending order.
 func sumExp(row []float32, top float32, t float64) float64 {
 	var sum float64
-	var block [256]float64
+	var buffer [block]float64
 	for len(row) > 0 {
-		n := min(len(row), len(block))
-		part := block[:n]
-		for i, x := range row[:n] {
-			part[i] = float64(x) - float64(top)
+		d := buffer[:min(len(row), block)]
+		distances(d, row[:len(d)], top, t)
+		for i := range d {
+			d[i] = exponential(d[i])
 		}
-		if t != 1 {
-			for i := range part {
-				part[i] /= t
-			}
-		}
-		for i := range part {
-			part[i] = exponential(part[i])
-		}
-		for _, e := range part {
+		for _, e := range d {
 			sum += e
 		}
-		row = row[n:]
+		row = row[len(d):]
 	}
 	return sum
+}
+
+// nucleus returns the sum of exp(x-top) over the row, in ascending order, and a
+// distance d from top such that the tokens with x >= top+d have at least the
+// share p of it: a bound that costs no sorting, a quarter below the exact one at
+// most. It is -Inf where the tail is needed.
+func nucleus(row []float32, top float32, p float64) (mass, d float64) {
+	const perUnit, bins = 4, 128
+	// masses[i] belongs to the distances from -i/perUnit down to
+	// -(i+1)/perUnit, the last one to all below as well.
+	var masses [bins]float64
+	var buffer, weights [block]float64
+	for len(row) > 0 {
+		d, w := buffer[:min(len(row), block)], weights[:min(len(row), block)]
+		distances(d, row[:len(d)], top, 1)
+		for i := range d {
+			w[i] = exponential(d[i])
+		}
+		for i, e := range w {
+			mass += e
+			bin := bins - 1
+			if d[i] > -(bins-1)/float64(perUnit) {
+				bin = int(d[i] * -perUnit)
+			}
+			masses[bin] += e
+		}
+		row = row[len(d):]
+	}
+	// The margin is far above the rounding of the sums.
+	var reached float64
+	for i, m := range masses[:bins-1] {
+		if reached += m; reached >= float64((p+1e-9)*mass) {
+			return mass, -float64(i+1) / perUnit
+		}
+	}
+	return mass, math.Inf(-1)
 }

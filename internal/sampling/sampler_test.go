@@ -980,6 +980,39 @@ func TestPrefixEnd(t *testing.T) {
 	}
 }
 
+// The bound of top-p has to leave enough, and little more than that.
+func TestNucleusBound(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 0))
+	for range 500 {
+		row := normal(rng, 1+rng.IntN(2000), 10*rng.Float64())
+		best, _ := argmax(row)
+		p := float64(rng.Float32())
+		mass, d := nucleus(row, row[best], p)
+		if want := sumExp(row, row[best], 1); mass != want {
+			t.Fatalf("mass %v, want %v", mass, want)
+		}
+		share := func(d float64) float64 {
+			sum := 0.0
+			for _, x := range row {
+				if distance := float64(x) - float64(row[best]); distance >= d {
+					sum += exponential(distance)
+				}
+			}
+			return sum / mass
+		}
+		if got := share(d); got < p {
+			t.Fatalf("share %v of the tokens down to %v, want %v", got, d, p)
+		}
+		if got := share(d + 0.2500001); d < -0.25 && got > p+1e-8 {
+			t.Fatalf("share %v without the last quarter of %v, %v would do", got, d, p)
+		}
+	}
+	// Tokens so far below that only their number could matter.
+	if _, d := nucleus([]float32{0, -100, -math.MaxFloat32}, 0, 1); !math.IsInf(d, -1) {
+		t.Errorf("the whole mass ends at %v", d)
+	}
+}
+
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	row := normal(rng, 10000, 3)
@@ -1131,6 +1164,18 @@ func BenchmarkSample(b *testing.B) {
 			}
 		})
 	}
+	// Normal logits spread the mass over tens of thousands of tokens; a model
+	// that knows what comes next does not.
+	b.Run("top-p=0.95,peaked", func(b *testing.B) {
+		for id := range 10 {
+			row[id*1000] += 12
+		}
+		s := mustNew(b, with(func(p *Params) { p.TopP = 0.95 }), len(row))
+		b.ReportAllocs()
+		for b.Loop() {
+			mustSample(b, s, row)
+		}
+	})
 }
 
 func BenchmarkSumExp(b *testing.B) {

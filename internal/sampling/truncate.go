@@ -1,5 +1,7 @@
 package sampling
 
+import "math"
+
 // candidate is a token that is still in the race.
 type candidate struct {
 	id int32
@@ -41,13 +43,8 @@ func (s *Sampler) gather(row []float32, best int32) {
 		s.above(row, negInf)
 		s.weigh(top)
 	case p.TopP < 1:
-		// Tokens of weight under (1-p)*mass/n have less than 1-p together, so
-		// the likelier ones reach p. Half of that allows for rounding.
-		mass := sumExp(row, top, 1)
-		if rest := (1 - float64(p.TopP)) / 2; rest > 0 {
-			floor := logarithm(float64(rest*mass) / float64(len(row)))
-			s.above(row, lowered(top, floor))
-		}
+		mass, floor := nucleus(row, top, float64(p.TopP))
+		s.above(row, lowered(top, floor))
 		s.weigh(top)
 		s.mass = mass
 	case p.MinP > 0:
@@ -59,8 +56,11 @@ func (s *Sampler) gather(row []float32, best int32) {
 	}
 }
 
-// lowered is a logit certainly not above top+d.
+// lowered is a logit certainly not above top+d, for d of at most 0.
 func lowered(top float32, d float64) float32 {
+	if math.IsInf(d, -1) {
+		return negInf
+	}
 	x := float64(top) + d
 	slack := 1e-6 * max(1, abs(x), abs(float64(top)))
 	return bounded(x - float64(slack))
@@ -86,7 +86,7 @@ func (s *Sampler) weigh(top float32) {
 }
 
 // exponentiate sets the weights to exp((x-top)/t). Two loops, for the reason
-// that sumExp gives.
+// that distances gives.
 func (s *Sampler) exponentiate(top float32, t float64) {
 	for i := range s.cands {
 		c := &s.cands[i]
