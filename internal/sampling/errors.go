@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 )
 
 var (
@@ -23,6 +24,10 @@ var (
 // matches ErrInvalid.
 type InvalidError struct {
 	Faults []string
+}
+
+func (e *InvalidError) Error() string {
+	return "sampling: invalid parameters: " + strings.Join(e.Faults, "; ")
 }
 
 // Is reports whether target is ErrInvalid.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 )
 
 // GreedyBelow is the temperature under which sampling is greedy. At such
@@ -208,7 +207,3 @@ func (f faults) err() error {
 }
 
 func finite(x float32) bool { return float32(math.Abs(float64(x))) <= math.MaxFloat32 }
-
-func (e *InvalidError) Error() string {
-	return "sampling: invalid parameters: " + strings.Join(e.Faults, "; ")
-}
