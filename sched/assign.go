@@ -17,10 +17,10 @@ type Device struct {
 // AssignError says why a node has no device. It wraps backend.ErrUnsupported.
 type AssignError struct {
 	Node    string
-	Op      string      // with payload and result type
+	Op      string      // with its payload
+	Type    graph.DType // of the result
 	Reason  string      // what is wrong, if it is not that no device can run the node
 	Refusal []Refusal   // what each device that was asked said
-	Type    graph.DType // the result's
 }
 
 // Refusal is why one device does not run a node.
@@ -38,18 +38,12 @@ func (e *AssignError) Error() string {
 	} else {
 		b.WriteString("runs on none of the devices")
 	}
-	for i, r := range e.Refusal {
-		b.WriteString([]string{"; ", ": "}[btoi(i == 0)])
-		fmt.Fprintf(&b, "%s %s", r.Device, r.Reason)
+	separator := ": "
+	for _, r := range e.Refusal {
+		b.WriteString(separator + r.Device + " " + r.Reason)
+		separator = "; "
 	}
 	return b.String()
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Unwrap returns backend.ErrUnsupported.

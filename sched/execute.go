@@ -42,6 +42,10 @@ func (p *Program) Execute(ctx context.Context) error {
 		return err
 	}
 	err := p.runAll(ctx)
+	if err != nil {
+		// A device may have been recording the run that was given up.
+		p.recording = recordings.Add(1)
+	}
 	if late := p.drain(); err == nil {
 		return late
 	} else if late != nil {
