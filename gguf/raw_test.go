@@ -160,3 +160,16 @@ func sharedDir(t testing.TB) string {
 	return dir
 }
 
+// oracleDir is the folder with ggml's headers and vocabularies.
+func oracleDir(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("ORACLE_DIR")
+	if dir == "" {
+		home, _ := os.UserHomeDir()
+		dir = filepath.Join(home, ".cache", "minfer-oracle")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "headers", "models")); err != nil {
+		t.Skipf("no oracle (set ORACLE_DIR): %v", err)
+	}
+	return dir
+}

@@ -64,14 +64,9 @@ func TestTypesWithoutData(t *testing.T) {
 
 // Numbers and names against ggml's own header, where the oracle has it.
 func TestTypesAgainstHeader(t *testing.T) {
-	dir := os.Getenv("ORACLE_DIR")
-	if dir == "" {
-		home, _ := os.UserHomeDir()
-		dir = filepath.Join(home, ".cache", "minfer-oracle")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "headers", "ggml", "include", "ggml.h"))
+	text, err := os.ReadFile(filepath.Join(oracleDir(t), "headers", "ggml", "include", "ggml.h"))
 	if err != nil {
-		t.Skipf("no oracle (set ORACLE_DIR): %v", err)
+		t.Fatal(err)
 	}
 	lines := regexp.MustCompile(`(?m)^\s*(// )?GGML_TYPE_(\w+)\s*= (\d+),`).FindAllStringSubmatch(string(text), -1)
 	if len(lines) < 40 {
