@@ -38,8 +38,8 @@ type QActs struct {
 }
 
 // usesTiles says whether a batch of so many tokens goes through the packed
-// product, which multiplies 64-bit words.
-func usesTiles(tokens int) bool { return tokens > 1 && bits.UintSize == 64 }
+// product, which multiplies 64-bit words and always works for four tokens.
+func usesTiles(tokens int) bool { return tokens > 2 && bits.UintSize == 64 }
 
 // Reset makes room for tokens rows of in values. What was held is lost.
 func (a *QActs) Reset(tokens, in int) {

@@ -2,12 +2,26 @@ package kernels
 
 import "math"
 
-// Exp returns e^x within 1.5 units in the last place.
+// A minimax fit of (e^r-1-r)/r^2 to the relative error of e^r on [-ln2/2, ln2/2];
+// its error is 3.1e-9.
+const (
+	expC2 = 0.499999934320667
+	expC3 = 0.1666652039847194
+	expC4 = 0.041668390795631845
+	expC5 = 0.008368745161960674
+	expC6 = 0.0013814539619211145
+)
+
+// Exp returns e^x within one unit in the last place.
 //
 // It is exactly 0 where e^x is below 2^-126, so that no subnormal arises, +Inf
-// where e^x exceeds the largest float32, and NaN for NaN. With
-// n = roundToEven of x/ln 2 (in one fma) and r = x - n*ln 2 (in two), it is a
-// polynomial of degree 6 in r by Horner's rule in fma, times 2^n, exactly.
+// where e^x exceeds the largest float32, and NaN for NaN. Elsewhere
+//
+//	t = fma(x, 1/ln 2, 1.5*2^23);  n = t - 1.5*2^23          x/ln 2 as an integer
+//	r = fma(n, -ln2Lo, fma(n, -ln2Hi, x))
+//	p = 1 + r + r^2 (c2 + c3 r + ... + c6 r^4)               Horner's rule in fma
+//
+// and the result is p * 2^n, exactly.
 func Exp(x float32) float32 {
 	const (
 		lowest  = -0x1.5d589ep+06 // the first above ln 2^-126
@@ -15,13 +29,6 @@ func Exp(x float32) float32 {
 		log2e   = 1.44269504088896340736
 		ln2Hi   = 0x1.62e4p-1
 		ln2Lo   = 1.42860682030941723212e-6
-		// A minimax fit of (e^r-1-r)/r^2 to the relative error of e^r on
-		// [-ln2/2, ln2/2]; its error is 3.1e-9.
-		c2 = 0.499999934320667
-		c3 = 0.1666652039847194
-		c4 = 0.041668390795631845
-		c5 = 0.008368745161960674
-		c6 = 0.0013814539619211145
 	)
 	if !(x >= lowest) {
 		if x != x {
@@ -34,12 +41,29 @@ func Exp(x float32) float32 {
 	}
 	t := FMA(x, log2e, roundMagic)
 	n := t - roundMagic
-	r := FMA(n, -ln2Lo, FMA(n, -ln2Hi, x))
-	p := FMA(FMA(FMA(FMA(c6, r, c5), r, c4), r, c3), r, c2)
-	p = FMA(FMA(p, r, 1), r, 1)
+	r := x
+	if n != 0 {
+		// The first difference is exact: n*ln2Hi has 23 bits, and cancels x.
+		r = FMA(n, -ln2Lo, x-float32(n*ln2Hi))
+	}
+	s4 := mulAdd(expC6, r, expC5)
+	s3 := mulAdd(float32(s4), r, expC4)
+	s2 := mulAdd(float32(s3), r, expC3)
+	s1 := mulAdd(float32(s2), r, expC2)
+	s0 := mulAdd(float32(s1), r, 1)
+	s := mulAdd(float32(s0), r, 1)
+	p := float32(s)
+	if tied(s4) || tied(s3) || tied(s2) || tied(s1) || tied(s0) || tied(s) {
+		p = expPolynomial(r)
+	}
 	// The result is normal, so adding n to the exponent multiplies by 2^n.
 	e := math.Float32bits(t) - math.Float32bits(roundMagic)
 	return math.Float32frombits(math.Float32bits(p) + e<<23)
+}
+
+func expPolynomial(r float32) float32 {
+	p := FMA(FMA(FMA(FMA(expC6, r, expC5), r, expC4), r, expC3), r, expC2)
+	return FMA(FMA(p, r, 1), r, 1)
 }
 
 // Silu returns x / (1 + Exp(-x)).

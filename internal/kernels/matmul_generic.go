@@ -48,7 +48,11 @@ func dotRow32(w []int8, scale, mins []float32, q []int8, d, sums []float32) floa
 		}
 		acc = float32(v)
 		if mins != nil {
-			acc = FMA(mins[b], sums[b], acc)
+			v = mulAdd(mins[b], sums[b], acc)
+			if tied(v) {
+				v = fmaOdd(mins[b], sums[b], acc)
+			}
+			acc = float32(v)
 		}
 	}
 	return acc
@@ -66,7 +70,11 @@ func dotRow16(w []int8, scale, mins []float32, q []int8, d, sums []float32) floa
 		}
 		acc = float32(v)
 		if mins != nil {
-			acc = FMA(mins[g], sums[g], acc)
+			v = mulAdd(mins[g], sums[g], acc)
+			if tied(v) {
+				v = fmaOdd(mins[g], sums[g], acc)
+			}
+			acc = float32(v)
 		}
 	}
 	return acc
@@ -185,45 +193,116 @@ func (s *Scratch) dotTile(w *Weight, i int, packed []int64, tile []actBlock) [ti
 	return dotTile16(packed, scale, mins, tile)
 }
 
-func dotTile32(packed []int64, scale, mins []float32, tile []actBlock) (acc [tileTokens]float32) {
+func dotTile32(packed []int64, scale, mins []float32, tile []actBlock) [tileTokens]float32 {
 	var a0, a1, a2, a3 float32
+	var v float64
 	scale = scale[:len(tile)]
 	for b := range tile {
-		t, w := &tile[b], (*[blockWords]int64)(packed[b*blockWords:])
+		t, w, s := &tile[b], (*[blockWords]int64)(packed[b*blockWords:]), scale[b]
 		s0, s1, s2, s3 := dotWords(w, t)
-		sb := scale[b]
-		a0 = FMA(middle(s0), sb*t.d[0], a0)
-		a1 = FMA(middle(s1), sb*t.d[1], a1)
-		a2 = FMA(middle(s2), sb*t.d[2], a2)
-		a3 = FMA(middle(s3), sb*t.d[3], a3)
-		if mins != nil {
-			mb := mins[b]
-			a0 = FMA(mb, t.s32[0], a0)
-			a1 = FMA(mb, t.s32[1], a1)
-			a2 = FMA(mb, t.s32[2], a2)
-			a3 = FMA(mb, t.s32[3], a3)
+		m0, m1, m2, m3 := middle(s0), middle(s1), middle(s2), middle(s3)
+		d0, d1, d2, d3 := s*t.d[0], s*t.d[1], s*t.d[2], s*t.d[3]
+		v = mulAdd(m0, d0, a0)
+		if tied(v) {
+			v = fmaOdd(m0, d0, a0)
 		}
+		a0 = float32(v)
+		v = mulAdd(m1, d1, a1)
+		if tied(v) {
+			v = fmaOdd(m1, d1, a1)
+		}
+		a1 = float32(v)
+		v = mulAdd(m2, d2, a2)
+		if tied(v) {
+			v = fmaOdd(m2, d2, a2)
+		}
+		a2 = float32(v)
+		v = mulAdd(m3, d3, a3)
+		if tied(v) {
+			v = fmaOdd(m3, d3, a3)
+		}
+		a3 = float32(v)
+		if mins == nil {
+			continue
+		}
+		m := mins[b]
+		v = mulAdd(m, t.s32[0], a0)
+		if tied(v) {
+			v = fmaOdd(m, t.s32[0], a0)
+		}
+		a0 = float32(v)
+		v = mulAdd(m, t.s32[1], a1)
+		if tied(v) {
+			v = fmaOdd(m, t.s32[1], a1)
+		}
+		a1 = float32(v)
+		v = mulAdd(m, t.s32[2], a2)
+		if tied(v) {
+			v = fmaOdd(m, t.s32[2], a2)
+		}
+		a2 = float32(v)
+		v = mulAdd(m, t.s32[3], a3)
+		if tied(v) {
+			v = fmaOdd(m, t.s32[3], a3)
+		}
+		a3 = float32(v)
 	}
 	return [tileTokens]float32{a0, a1, a2, a3}
 }
 
-func dotTile16(packed []int64, scale, mins []float32, tile []actBlock) (acc [tileTokens]float32) {
+func dotTile16(packed []int64, scale, mins []float32, tile []actBlock) [tileTokens]float32 {
 	var a0, a1, a2, a3 float32
+	var v float64
 	scale = scale[:2*len(tile)]
-	for g, sg := range scale {
+	for g, s := range scale {
 		t, w := &tile[g/2], (*[6]int64)(packed[g*6:])
 		s0, s1, s2, s3 := dotHalf(w, (*[6][tileTokens]int64)(t.q[g%2*6:]))
-		a0 = FMA(middle(s0), sg*t.d[0], a0)
-		a1 = FMA(middle(s1), sg*t.d[1], a1)
-		a2 = FMA(middle(s2), sg*t.d[2], a2)
-		a3 = FMA(middle(s3), sg*t.d[3], a3)
-		if mins != nil {
-			mg, sums := mins[g], &t.s16[g%2]
-			a0 = FMA(mg, sums[0], a0)
-			a1 = FMA(mg, sums[1], a1)
-			a2 = FMA(mg, sums[2], a2)
-			a3 = FMA(mg, sums[3], a3)
+		m0, m1, m2, m3 := middle(s0), middle(s1), middle(s2), middle(s3)
+		d0, d1, d2, d3 := s*t.d[0], s*t.d[1], s*t.d[2], s*t.d[3]
+		v = mulAdd(m0, d0, a0)
+		if tied(v) {
+			v = fmaOdd(m0, d0, a0)
 		}
+		a0 = float32(v)
+		v = mulAdd(m1, d1, a1)
+		if tied(v) {
+			v = fmaOdd(m1, d1, a1)
+		}
+		a1 = float32(v)
+		v = mulAdd(m2, d2, a2)
+		if tied(v) {
+			v = fmaOdd(m2, d2, a2)
+		}
+		a2 = float32(v)
+		v = mulAdd(m3, d3, a3)
+		if tied(v) {
+			v = fmaOdd(m3, d3, a3)
+		}
+		a3 = float32(v)
+		if mins == nil {
+			continue
+		}
+		m, sums := mins[g], &t.s16[g%2]
+		v = mulAdd(m, sums[0], a0)
+		if tied(v) {
+			v = fmaOdd(m, sums[0], a0)
+		}
+		a0 = float32(v)
+		v = mulAdd(m, sums[1], a1)
+		if tied(v) {
+			v = fmaOdd(m, sums[1], a1)
+		}
+		a1 = float32(v)
+		v = mulAdd(m, sums[2], a2)
+		if tied(v) {
+			v = fmaOdd(m, sums[2], a2)
+		}
+		a2 = float32(v)
+		v = mulAdd(m, sums[3], a3)
+		if tied(v) {
+			v = fmaOdd(m, sums[3], a3)
+		}
+		a3 = float32(v)
 	}
 	return [tileTokens]float32{a0, a1, a2, a3}
 }

@@ -248,9 +248,9 @@ func TestQuantize(t *testing.T) {
 		{"NaN", block(1, nan), nan, nil},
 		{"infinite", block(1, 2, -inf), nan, nil},
 	} {
-		for _, tokens := range []int{1, 2} {
+		for _, tokens := range []int{1, 3} {
 			var acts QActs
-			x := append(append([]float32{}, c.x...), c.x...)
+			x := append(append(append([]float32{}, c.x...), c.x...), c.x...)
 			acts.Quantize(x, 32, tokens, 32)
 			q := make([]int8, 32)
 			copy(q, c.q)
@@ -304,9 +304,9 @@ func TestQuantizeIsNear(t *testing.T) {
 func TestDamageShows(t *testing.T) {
 	w := randWeight(t, "Q4_1", 64, 3, 1)
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		x := randFloats(2*64, 1)
+		x := randFloats(4*64, 1)
 		x[40] = float32(bad)
-		for tokens := 1; tokens <= 2; tokens++ {
+		for tokens := 1; tokens <= 4; tokens++ {
 			var acts QActs
 			var s Scratch
 			acts.Quantize(x, 64, tokens, 64)
