@@ -1,0 +1,472 @@
+package minfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/minfer/minfer/alloc"
+	"github.com/minfer/minfer/arch"
+	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/kvcells"
+	"github.com/minfer/minfer/sched"
+)
+
+// lastUID is the uid of the graph that was stored last, by any cache.
+var lastUID atomic.Uint64
+
+// GraphCache holds what makes a forward pass cheap to repeat: graphs that are ready to
+// execute, by their parameters, and the memory they run in, the keys and values of
+// sessions above all. Every session has a cache of its own unless it is made on a shared
+// one. It is safe for concurrent use.
+//
+// Sessions on a shared cache take cells from one supply, and those that evaluate at
+// the same time can be batched into one forward pass.
+type GraphCache struct {
+	model *Model
+	// Everything below is guarded by the engine's turn.
+	alloc    *alloc.Allocator
+	pool     *kvcells.Pool
+	growBy   int // cells that the pool grows by when it is full; 0 if it may not
+	programs map[graph.Params]*program
+	limit    int // programs kept
+	clock    uint64
+	stats    CacheStats
+	closed   bool
+	run      runContext
+	batch    batch
+	copies   []kvcells.Copy
+	block    []byte // host memory through which blocks are copied
+
+	batching bool
+	maxBatch int
+	mu       sync.Mutex
+	waiting  []*job // guarded by mu
+}
+
+// program is a graph that is ready to execute, with when it was last used.
+type program struct {
+	*sched.Program
+	used uint64
+}
+
+// CacheStats counts what a cache has done and what it holds.
+type CacheStats struct {
+	Built     uint64 // graphs built because none with their parameters was there
+	Reused    uint64 // executions of a graph that was
+	Replays   uint64 // runs that a device launched from a recording
+	Graphs    int    // graphs kept
+	Cells     int    // rows of the key and value regions
+	FreeCells int    // rows that no session holds
+	Bytes     int64  // memory of buffers and regions, all devices together
+}
+
+// CacheOption changes how a cache is made.
+type CacheOption func(*GraphCache)
+
+// defaultGraphs is how many graphs a cache keeps.
+const defaultGraphs = 16
+
+// WithBatching decides whether sessions that evaluate at the same time share a forward
+// pass. By default they do if the preferred device is not the CPU. Results do not
+// depend on it.
+func WithBatching(on bool) CacheOption { return func(c *GraphCache) { c.batching = on } }
+
+// WithGraphs sets how many graphs are kept; of more, the least recently used goes. The
+// default is 16.
+func WithGraphs(n int) CacheOption { return func(c *GraphCache) { c.limit = n } }
+
+// NewGraphCache makes a cache with room for a number of tokens, to be shared by
+// sessions. Sessions that need more together get ErrCacheFull.
+func (m *Model) NewGraphCache(cells int, opts ...CacheOption) (*GraphCache, error) {
+	if cells < 1 || cells > maxCells {
+		return nil, optionErrorf("cells", "%d, want 1 to %d", cells, maxCells)
+	}
+	c := m.newCache(cells, 0)
+	for _, o := range opts {
+		o(c)
+	}
+	if c.limit < 1 {
+		return nil, optionErrorf("WithGraphs", "%d, want 1 or more", c.limit)
+	}
+	return c, nil
+}
+
+// maxCells bounds the cells of a cache: more than any model has context.
+const maxCells = 1 << 26
+
+func (m *Model) newCache(cells, growBy int) *GraphCache {
+	cells = wholeBlocks(cells)
+	c := &GraphCache{
+		model:    m,
+		alloc:    alloc.New(m.engine.devices),
+		pool:     kvcells.NewPool(cells, backend.KVBlock, graph.MaxRuns),
+		growBy:   growBy,
+		programs: make(map[graph.Params]*program),
+		limit:    defaultGraphs,
+		batching: !m.engine.prefersCPU(),
+		maxBatch: defaultBatch,
+	}
+	c.run.engine = m.engine
+	return c
+}
+
+// Stats returns the cache's counters. It waits for the evaluation under way.
+func (c *GraphCache) Stats() CacheStats {
+	if c.model.engine.enter(context.Background()) != nil {
+		return CacheStats{}
+	}
+	defer c.model.engine.leave()
+	s := c.stats
+	s.Graphs, s.Cells, s.FreeCells = len(c.programs), c.pool.Cells(), c.pool.Free()
+	for _, p := range c.programs {
+		s.Replays += p.Replays()
+	}
+	s.Bytes = c.alloc.Stats().Bytes()
+	return s
+}
+
+// Close frees the cache's memory. Sessions on it return ErrClosed from then on. It is
+// safe to call at any time and more than once.
+func (c *GraphCache) Close() error {
+	err := c.model.engine.enter(context.Background())
+	if errors.Is(err, ErrClosed) {
+		return nil // the model's devices are gone, and the memory with them
+	} else if err != nil {
+		return err
+	}
+	defer c.model.engine.leave()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	for _, p := range c.programs {
+		p.Release()
+	}
+	c.programs = nil
+	return c.alloc.Close()
+}
+
+// job is the share of one sequence in a forward pass.
+type job struct {
+	cells   *kvcells.Sequence
+	tokens  []Token
+	outputs int         // logits of the last so many tokens are wanted
+	logits  [][]float32 // where they go, a row each
+	closed  func() bool // reports that the session has been closed
+	before  int         // length of the sequence before
+	err     error
+	done    chan struct{} // receives when another caller has run the job
+}
+
+// eval runs a job, alone or in a batch with others. On an error the sequence is as
+// long as before.
+func (c *GraphCache) eval(ctx context.Context, j *job) error {
+	if c.batching {
+		return c.join(ctx, j)
+	}
+	if err := c.model.engine.enter(ctx); err != nil {
+		return err
+	}
+	defer c.model.engine.leave()
+	return c.runOne(ctx, j)
+}
+
+func (c *GraphCache) runOne(ctx context.Context, j *job) error {
+	c.batch.jobs = append(c.batch.jobs[:0], j)
+	c.run.Context, c.run.sessionClosed = ctx, j.closed
+	c.runBatch()
+	c.run.Context, c.run.sessionClosed = nil, nil
+	return j.err
+}
+
+// join puts the job on the list and waits for a turn at the devices. Whoever gets it runs
+// all jobs on the list that fit; those find their job done when their turn comes.
+func (c *GraphCache) join(ctx context.Context, j *job) error {
+	c.mu.Lock()
+	c.waiting = append(c.waiting, j)
+	c.mu.Unlock()
+	if err := c.model.engine.enter(ctx); err != nil {
+		if c.withdraw(j) {
+			return err
+		}
+		<-j.done // somebody is running it already
+		return j.err
+	}
+	defer c.model.engine.leave()
+	c.collect(j)
+	if len(c.batch.jobs) == 0 {
+		<-j.done
+		return j.err
+	}
+	if len(c.batch.jobs) == 1 {
+		return c.runOne(ctx, j)
+	}
+	// A batch is one short pass; it does not end for the sake of one caller.
+	c.run.Context = context.Background()
+	c.runBatch()
+	c.run.Context = nil
+	for _, other := range c.batch.jobs {
+		if other != j {
+			other.done <- struct{}{}
+		}
+	}
+	return j.err
+}
+
+// withdraw takes the job off the list and reports whether it was there.
+func (c *GraphCache) withdraw(j *job) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, w := range c.waiting {
+		if w == j {
+			c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// collect moves j and as many of the other waiting jobs as fit from the list to the
+// batch, or none if j is not on the list any more.
+func (c *GraphCache) collect(j *job) {
+	c.batch.jobs = c.batch.jobs[:0]
+	if !c.withdraw(j) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batch.jobs = append(c.batch.jobs, j)
+	tokens, rest := len(j.tokens), c.waiting[:0]
+	for _, w := range c.waiting {
+		if tokens += len(w.tokens); tokens > c.maxBatch {
+			tokens -= len(w.tokens)
+			rest = append(rest, w)
+			continue
+		}
+		c.batch.jobs = append(c.batch.jobs, w)
+	}
+	clear(c.waiting[len(rest):])
+	c.waiting = rest
+}
+
+// batch is the rows of one forward pass. Its slices are reused from pass to pass.
+type batch struct {
+	jobs                                   []*job
+	tokens, positions, cells, tails, spans []int32
+	explicit                               bool
+}
+
+// runBatch runs the jobs of the batch and leaves the outcome in each. On an error the
+// sequences are as long as before.
+func (c *GraphCache) runBatch() {
+	err := c.tryBatch()
+	for _, j := range c.batch.jobs {
+		if err != nil && j.err == nil {
+			j.err = err
+		}
+		if j.err != nil {
+			j.cells.Truncate(j.before)
+		}
+	}
+}
+
+func (c *GraphCache) tryBatch() (err error) {
+	defer recovered(&err, "evaluating")
+	if c.closed {
+		return ErrClosed
+	}
+	for _, j := range c.batch.jobs {
+		j.before, j.err = j.cells.Len(), nil
+	}
+	for _, j := range c.batch.jobs {
+		j.err = c.reserve(j)
+	}
+	c.batch.gather()
+	if len(c.batch.tokens) == 0 {
+		return nil // no job got cells; each has its error
+	}
+	p, err := c.program(c.params())
+	if err != nil {
+		return err
+	}
+	if err := c.batch.write(p); err != nil {
+		return err
+	}
+	if err := p.Execute(&c.run); err != nil {
+		return err
+	}
+	return c.batch.read(p)
+}
+
+// reserve gives cells to the tokens of a job and makes the copies that this calls for.
+func (c *GraphCache) reserve(j *job) error {
+	c.copies = c.copies[:0]
+	var err error
+	for {
+		c.copies, err = j.cells.Append(len(j.tokens), c.copies)
+		if err := c.copyBlocks(); err != nil {
+			return err
+		}
+		if !errors.Is(err, kvcells.ErrFull) {
+			return err
+		}
+		if c.growBy == 0 {
+			return &CacheError{Needed: len(j.tokens), Free: c.pool.Free(), Cells: c.pool.Cells()}
+		}
+		cells := c.pool.Cells() + wholeBlocks(max(c.growBy, j.cells.Len()+len(j.tokens)))
+		if err := c.alloc.GrowKV(cells); err != nil {
+			return err
+		}
+		c.pool.Grow(cells)
+	}
+}
+
+// copyBlocks makes the copies noted in c.copies, in every layer.
+func (c *GraphCache) copyBlocks() error {
+	for _, copy := range c.copies {
+		for layer := range c.model.hyper.Layers {
+			kv, ok := c.alloc.KVPair(layer)
+			if !ok {
+				continue
+			}
+			n := alloc.BlockBytes(kv)
+			if len(c.block) < 2*n {
+				c.block = make([]byte, 2*n)
+			}
+			k, v := c.block[:n], c.block[n:2*n]
+			if err := c.alloc.ReadKV(layer, copy.From, backend.KVBlock, k, v); err != nil {
+				return err
+			}
+			if err := c.alloc.WriteKV(layer, copy.To, backend.KVBlock, k, v); err != nil {
+				return err
+			}
+		}
+	}
+	c.copies = c.copies[:0]
+	return nil
+}
+
+// params returns the parameters of the batch's graph.
+func (c *GraphCache) params() graph.Params {
+	p := c.model.engine.params(len(c.batch.tokens), len(c.batch.tails), c.pool.Cells())
+	p.ExplicitSpan = c.batch.explicit
+	return p
+}
+
+// program returns a program with the given parameters, built now or before.
+func (c *GraphCache) program(p graph.Params) (*sched.Program, error) {
+	c.clock++
+	if kept := c.programs[p]; kept != nil {
+		c.stats.Reused++
+		kept.used = c.clock
+		return kept.Program, nil
+	}
+	g, err := c.model.engine.build(p)
+	if err != nil {
+		return nil, err
+	}
+	g.UID = lastUID.Add(1)
+	c.makeRoom()
+	ready, err := sched.Prepare(g, c.alloc)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	c.stats.Built++
+	c.programs[p] = &program{ready, c.clock}
+	return ready, nil
+}
+
+// makeRoom drops the least recently used program if there are as many as may be.
+func (c *GraphCache) makeRoom() {
+	for len(c.programs) >= c.limit {
+		var oldest graph.Params
+		used := c.clock + 1
+		for p, kept := range c.programs {
+			if kept.used < used {
+				oldest, used = p, kept.used
+			}
+		}
+		c.stats.Replays += c.programs[oldest].Replays()
+		c.programs[oldest].Release()
+		delete(c.programs, oldest)
+	}
+}
+
+// gather lists the rows of all jobs that have cells.
+func (b *batch) gather() {
+	b.tokens, b.positions, b.cells, b.tails, b.spans = b.tokens[:0], b.positions[:0], b.cells[:0], b.tails[:0], b.spans[:0]
+	b.explicit = len(b.jobs) > 1
+	for _, j := range b.jobs {
+		if j.err != nil {
+			continue
+		}
+		b.explicit = b.explicit || !j.cells.Contiguous()
+		b.tokens = append(b.tokens, j.tokens...)
+		for i := range j.tokens {
+			b.positions = append(b.positions, int32(j.before+i))
+			b.cells = append(b.cells, int32(j.cells.Cell(j.before+i)))
+		}
+		for i := range j.outputs {
+			b.tails = append(b.tails, int32(len(b.tokens)-j.outputs+i))
+		}
+	}
+	if b.explicit {
+		b.gatherSpans()
+	}
+}
+
+func (b *batch) gatherSpans() {
+	for _, j := range b.jobs {
+		if j.err != nil {
+			continue
+		}
+		runs := j.cells.Runs()
+		for range j.tokens {
+			for i := range graph.MaxRuns {
+				var r kvcells.Run
+				if i < len(runs) {
+					r = runs[i]
+				}
+				b.spans = append(b.spans, int32(r.Start), int32(r.Length))
+			}
+		}
+	}
+}
+
+func (b *batch) write(p *sched.Program) error {
+	err := p.WriteInput(arch.InputTokens, b.tokens)
+	if err == nil {
+		err = p.WriteInput(arch.InputPositions, b.positions)
+	}
+	if err == nil {
+		err = p.WriteInput(arch.InputCells, b.cells)
+	}
+	if err == nil && len(b.tails) < len(b.tokens) {
+		err = p.WriteInput(arch.InputTail, b.tails)
+	}
+	if err == nil && b.explicit {
+		err = p.WriteInput(arch.InputSpans, b.spans)
+	}
+	return err
+}
+
+// read fetches each job's logits.
+func (b *batch) read(p *sched.Program) error {
+	row := 0
+	for _, j := range b.jobs {
+		if j.err != nil {
+			continue
+		}
+		for i := range j.outputs {
+			if err := p.ReadOutput(0, row, j.logits[i]); err != nil {
+				return err
+			}
+			row++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,331 @@
+package minfer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+
+	"golang.org/x/exp/slices"
+
+	"github.com/minfer/minfer/internal/chattemplate"
+	"github.com/minfer/minfer/internal/tokenizer"
+)
+
+// Message is a turn of a conversation.
+type Message struct {
+	Role    string // "system", "user", "assistant", "tool", or what the model's template knows
+	Content string
+	// Fields are further members for the template, such as tool_calls: a JSON object, or
+	// nil. A member named role or content replaces the one above.
+	Fields json.RawMessage
+}
+
+// Prompt is a conversation as the model reads it.
+type Prompt struct {
+	Text   string
+	Tokens []Token
+	// Untrusted are the parts of Text that came from messages and tools. Special tokens
+	// are not recognised in them, whatever they contain.
+	Untrusted []Range
+}
+
+// Range is the bytes from Start to End-1 of a text.
+type Range = tokenizer.Span
+
+// ChatOption changes how a conversation is rendered.
+type ChatOption func(*chatConfig)
+
+type chatConfig struct {
+	system    string
+	tools     json.RawMessage
+	variables json.RawMessage
+}
+
+// System puts a system message at the beginning.
+func System(text string) ChatOption { return func(c *chatConfig) { c.system = text } }
+
+// Tools offers tools to the model: a JSON array as the template wants it, in most cases of
+// objects {"type": "function", "function": {"name", "description", "parameters"}}.
+func Tools(definitions json.RawMessage) ChatOption {
+	return func(c *chatConfig) { c.tools = definitions }
+}
+
+// TemplateVariables gives further variables to the template, such as enable_thinking: a
+// JSON object.
+func TemplateVariables(object json.RawMessage) ChatOption {
+	return func(c *chatConfig) { c.variables = object }
+}
+
+// RenderChat renders a conversation by the model's template, up to where the answer
+// begins, and encodes it. Messages are encoded as plain text: only what the template
+// itself writes can become special tokens.
+func (m *Model) RenderChat(ctx context.Context, messages []Message, opts ...ChatOption) (*Prompt, error) {
+	c := chatConfig{}
+	for _, o := range opts {
+		o(&c)
+	}
+	if c.system != "" {
+		messages = append([]Message{{Role: "system", Content: c.system}}, messages...)
+	}
+	p, err := m.renderChat(ctx, messages, &c)
+	if err != nil {
+		return nil, err
+	}
+	p.Tokens, err = m.encodePrompt(ctx, p, 0)
+	return p, err
+}
+
+func (m *Model) renderChat(ctx context.Context, messages []Message, c *chatConfig) (*Prompt, error) {
+	t, err := m.template()
+	if err != nil {
+		return nil, err
+	}
+	vars, err := m.chatVariables(messages, c)
+	if err != nil {
+		return nil, err
+	}
+	out, err := t.RenderSpans(ctx, vars)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: chat template: %w", err)
+	}
+	p := &Prompt{Text: out.Text}
+	for _, s := range out.Untrusted {
+		p.Untrusted = append(p.Untrusted, Range(s))
+	}
+	return p, nil
+}
+
+func (m *Model) chatVariables(messages []Message, c *chatConfig) (*chattemplate.Object, error) {
+	list := make([]any, len(messages))
+	for i, message := range messages {
+		o, err := message.object()
+		if err != nil {
+			return nil, fmt.Errorf("minfer: message %d: %w", i, err)
+		}
+		list[i] = o
+	}
+	vars := chattemplate.NewObject(
+		"messages", list,
+		"add_generation_prompt", true,
+		"bos_token", m.specialText(m.tokenizer.BOS()),
+		"eos_token", m.specialText(m.tokenizer.EOS()),
+	)
+	if c.tools != nil {
+		tools, err := chattemplate.Decode(c.tools)
+		if err != nil {
+			return nil, &OptionError{Option: "Tools", Reason: err.Error(), Err: err}
+		}
+		vars.Set("tools", tools)
+	}
+	if c.variables != nil {
+		if err := merge(vars, c.variables); err != nil {
+			return nil, &OptionError{Option: "TemplateVariables", Reason: err.Error(), Err: err}
+		}
+	}
+	return vars, nil
+}
+
+// specialText is the text of a special token as the template gets it.
+func (m *Model) specialText(t Token) chattemplate.Trusted {
+	return chattemplate.Trusted(m.tokenizer.TokenBytes(t))
+}
+
+func (m *Message) object() (*chattemplate.Object, error) {
+	o := chattemplate.NewObject("role", m.Role, "content", m.Content)
+	if m.Fields == nil {
+		return o, nil
+	}
+	return o, merge(o, m.Fields)
+}
+
+// merge sets the members of a JSON object.
+func merge(o *chattemplate.Object, object json.RawMessage) error {
+	v, err := chattemplate.Decode(object)
+	if err != nil {
+		return err
+	}
+	members, ok := v.(*chattemplate.Object)
+	if !ok {
+		return fmt.Errorf("want a JSON object")
+	}
+	for key, value := range members.All() {
+		o.Set(key, value)
+	}
+	return nil
+}
+
+// encodePrompt encodes the text from byte from on. At the very beginning the model's first
+// token is added, unless the template wrote it.
+func (m *Model) encodePrompt(ctx context.Context, p *Prompt, from int) ([]Token, error) {
+	var untrusted []Range
+	for _, r := range p.Untrusted {
+		if r.End > from {
+			untrusted = append(untrusted, Range{Start: max(r.Start, from) - from, End: r.End - from})
+		}
+	}
+	return m.tokenizer.AppendEncode(ctx, nil, p.Text[from:], untrusted, tokenizer.EncodeOptions{
+		AddSpecial:   from == 0,
+		ParseSpecial: true,
+	})
+}
+
+// Chat is a conversation on a session. Each turn costs the evaluation of what is new: the
+// session's keys and values are kept for as far as the conversation still begins alike. A
+// Chat is no safer for concurrent use than its session.
+type Chat struct {
+	session  *Session
+	config   chatConfig
+	messages []Message
+	// After an answer that ended its turn, text is what the session's tokens are, and
+	// length their number: what a longer conversation goes on from.
+	text   string
+	length int
+}
+
+// Chat begins a conversation. The session's tokens are replaced at the first turn, but
+// for what they have in common with it.
+func (s *Session) Chat(opts ...ChatOption) *Chat {
+	c := &Chat{session: s}
+	for _, o := range opts {
+		o(&c.config)
+	}
+	c.Clear()
+	return c
+}
+
+// Messages returns a copy of the conversation, the system message included.
+func (c *Chat) Messages() []Message { return slices.Clone(c.messages) }
+
+// SetMessages replaces the conversation. What it has in common with the one before is
+// not evaluated again.
+func (c *Chat) SetMessages(messages []Message) { c.messages = slices.Clone(messages) }
+
+// Clear forgets the conversation, but for the system message given at the beginning.
+func (c *Chat) Clear() {
+	c.messages = nil
+	if c.config.system != "" {
+		c.messages = []Message{{Role: "system", Content: c.config.system}}
+	}
+}
+
+// SetSystem replaces the system message, or removes it if text is empty.
+func (c *Chat) SetSystem(text string) {
+	had := len(c.messages) > 0 && c.messages[0].Role == "system"
+	c.config.system = text
+	switch {
+	case had && text != "":
+		c.messages[0].Content = text
+	case had:
+		c.messages = c.messages[1:]
+	case text != "":
+		c.messages = append([]Message{{Role: "system", Content: text}}, c.messages...)
+	}
+}
+
+// Session returns the session that the conversation runs on.
+func (c *Chat) Session() *Session { return c.session }
+
+// Say appends a message of the user and streams the answer, which becomes part of the
+// conversation as far as it was read. If there is an error before the first piece, the
+// message is taken back.
+func (c *Chat) Say(ctx context.Context, text string, opts ...GenerateOption) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		before := len(c.messages)
+		c.messages = append(c.messages, Message{Role: "user", Content: text})
+		if !c.reply(ctx, opts, yield) {
+			c.messages = c.messages[:before]
+		}
+	}
+}
+
+// Regenerate takes the last answer back, if there is one, and streams another.
+func (c *Chat) Regenerate(ctx context.Context, opts ...GenerateOption) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		last := len(c.messages) - 1
+		if last < 0 || c.messages[last].Role != "assistant" {
+			c.reply(ctx, opts, yield)
+			return
+		}
+		answer := c.messages[last]
+		c.messages = c.messages[:last]
+		if !c.reply(ctx, opts, yield) {
+			c.messages = append(c.messages, answer)
+		}
+	}
+}
+
+// Reply streams an answer to the conversation as it stands, which is how to go on after
+// messages that did not come from Say.
+func (c *Chat) Reply(ctx context.Context, opts ...GenerateOption) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) { c.reply(ctx, opts, yield) }
+}
+
+// reply reports whether there was any piece.
+func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool) bool {
+	config, err := newGenerateConfig(opts)
+	var prompt *Prompt
+	if err == nil {
+		prompt, err = c.session.model.renderChat(ctx, c.messages, &c.config)
+	}
+	if err == nil {
+		err = c.session.begin()
+	}
+	if err != nil {
+		yield(Piece{Token: NoToken}, err)
+		return false
+	}
+	tokens, err := c.prepare(ctx, prompt)
+	if err != nil {
+		c.session.end()
+		yield(Piece{Token: NoToken}, err)
+		return false
+	}
+	var answer strings.Builder
+	pieces := 0
+	var last Piece
+	c.session.generate(ctx, tokens, config, func(p Piece, err error) bool {
+		if err == nil {
+			answer.WriteString(p.Text)
+			pieces++
+			last = p
+			c.noteAnswer(prompt, answer.String(), p, pieces == 1)
+		}
+		return yield(p, err)
+	})
+	return pieces > 0
+}
+
+// noteAnswer makes the answer so far the last message.
+func (c *Chat) noteAnswer(prompt *Prompt, answer string, p Piece, first bool) {
+	if first {
+		c.messages = append(c.messages, Message{Role: "assistant"})
+	}
+	c.messages[len(c.messages)-1].Content = answer
+	c.text = ""
+	if p.Finish == FinishedTurn {
+		c.text = prompt.Text + answer + string(c.session.model.tokenizer.TokenBytes(p.Token))
+		c.length = c.session.Len()
+	}
+}
+
+// prepare returns the tokens that have to be appended to the session's to make them the
+// prompt. It takes back what the prompt does not begin with.
+func (c *Chat) prepare(ctx context.Context, p *Prompt) ([]Token, error) {
+	s := c.session
+	if c.text != "" && len(s.tokens) == c.length && strings.HasPrefix(p.Text, c.text) {
+		// The conversation goes on from where the last turn ended. Encoding only what
+		// is new keeps the answer's own tokens, which its text might not encode to.
+		return s.model.encodePrompt(ctx, p, len(c.text))
+	}
+	tokens, err := s.model.encodePrompt(ctx, p, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(tokens) > s.context {
+		return nil, &ContextError{More: len(tokens), Context: s.context}
+	}
+	common := commonPrefix(s.tokens, tokens)
+	return tokens[common:], s.rewind(common)
+}

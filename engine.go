@@ -1,0 +1,346 @@
+package minfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+
+	"github.com/minfer/minfer/arch"
+	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/fusion"
+	"github.com/minfer/minfer/gguf"
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/sched"
+)
+
+// engine is the devices with the weights on them, and what builds graphs for them. Devices
+// serve one caller at a time: whoever uses them is between enter and leave.
+type engine struct {
+	def     arch.Definition
+	devices []backend.Backend // in the order of preference
+	assign  []sched.Device
+	names   string // of the devices, separated by commas
+	kvType  graph.DType
+	fusion  graph.Fusion // what is wanted and the preferred device has
+	trace   io.Writer
+
+	turn    chan struct{} // holds one element while somebody uses the devices
+	closing chan struct{} // closed by close
+	closed  atomic.Bool
+}
+
+func newEngine(f *gguf.File, def arch.Definition, c *config) (*engine, error) {
+	e := &engine{
+		def: def, kvType: c.kvType, trace: c.graphTrace,
+		turn: make(chan struct{}, 1), closing: make(chan struct{}),
+	}
+	err := e.openDevices(c)
+	if err == nil {
+		err = e.prepare(f, c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.closeDevices())
+	}
+	return e, nil
+}
+
+func (e *engine) openDevices(c *config) error {
+	names := c.backends
+	if len(names) == 0 {
+		names = backend.DefaultNames()
+	}
+	if len(names) == 0 {
+		return optionErrorf("WithBackends", "no device is named and none of this build is usable here")
+	}
+	seen := make(map[string]bool)
+	for _, name := range names {
+		if seen[name] {
+			return optionErrorf("WithBackends", "%q is named twice", name)
+		}
+		seen[name] = true
+		d, err := backend.Open(name, backend.Config{Threads: c.threads})
+		if err != nil {
+			return fmt.Errorf("minfer: %w", err)
+		}
+		e.devices = append(e.devices, d)
+		e.assign = append(e.assign, sched.Device{Name: name, Capabilities: d.Capabilities()})
+	}
+	e.names = strings.Join(names, ",")
+	return nil
+}
+
+// prepare settles which rewrites are on, and loads onto each device the weights that
+// its nodes name.
+func (e *engine) prepare(f *gguf.File, c *config) error {
+	prefill, err := e.construct(e.params(2, 1, backend.KVBlock))
+	if err != nil {
+		return err
+	}
+	if err := e.checkTensors(prefill); err != nil {
+		return err
+	}
+	if err := e.settleFusion(c.fusion); err != nil {
+		return err
+	}
+	return e.loadWeights(f, c.progress)
+}
+
+// checkTensors names the first tensor whose storage type no device can use.
+func (e *engine) checkTensors(g *graph.Graph) error {
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		uses := graph.Weights(n.Op)
+		if len(uses) == 0 || e.supported(n) {
+			continue
+		}
+		return &TensorError{Tensor: uses[0].Name, Type: uses[0].Type}
+	}
+	return nil
+}
+
+func (e *engine) supported(n *graph.Node) bool {
+	for _, d := range e.devices {
+		if d.Capabilities().Supports(n.Op, n.Type) {
+			return true
+		}
+	}
+	return false
+}
+
+// settleFusion keeps a switch on if the preferred device supports every node that
+// it leads to.
+func (e *engine) settleFusion(want graph.Fusion) error {
+	e.fusion.SwiGLU = want.SwiGLU
+	for _, s := range []struct {
+		want bool
+		on   func(*graph.Fusion) *bool
+		kind graph.Kind
+	}{
+		{want.QKV, func(f *graph.Fusion) *bool { return &f.QKV }, graph.KindFusedQKV},
+		{want.QKVNorm, func(f *graph.Fusion) *bool { return &f.QKVNorm }, graph.KindFusedQKVNorm},
+		{want.QKVBiasRopeStore, func(f *graph.Fusion) *bool { return &f.QKVBiasRopeStore }, graph.KindQKVBiasRopeStore},
+		{want.FFN, func(f *graph.Fusion) *bool { return &f.FFN }, graph.KindFusedFFN},
+	} {
+		if !s.want {
+			continue
+		}
+		p := e.params(1, 1, backend.KVBlock)
+		p.Fusion = graph.Fusion{}
+		*s.on(&p.Fusion) = true
+		g, err := e.construct(p)
+		if err != nil {
+			return err
+		}
+		*s.on(&e.fusion) = e.preferredHas(g, s.kind)
+	}
+	return nil
+}
+
+func (e *engine) preferredHas(g *graph.Graph, kind graph.Kind) bool {
+	found := false
+	for i := range g.Nodes {
+		if n := &g.Nodes[i]; n.Op.Kind() == kind {
+			found = true
+			if !e.devices[0].Capabilities().Supports(n.Op, n.Type) {
+				return false
+			}
+		}
+	}
+	return found
+}
+
+// loadWeights builds the graphs of both phases and gives each device the weights that
+// its nodes name.
+func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) error {
+	needed := make([]map[string]bool, len(e.devices))
+	lists := make([][]backend.Weight, len(e.devices))
+	for _, tokens := range []int{2, 1} {
+		g, err := e.build(e.params(tokens, 1, backend.KVBlock))
+		if err != nil {
+			return err
+		}
+		for i := range g.Nodes {
+			d := e.deviceIndex(g.Nodes[i].Device)
+			for _, use := range graph.Weights(g.Nodes[i].Op) {
+				if needed[d] == nil {
+					needed[d] = make(map[string]bool)
+				}
+				if needed[d][use.Name] {
+					continue
+				}
+				needed[d][use.Name] = true
+				w, err := readWeight(f, use.Name)
+				if err != nil {
+					return err
+				}
+				lists[d] = append(lists[d], w)
+			}
+		}
+	}
+	return e.giveWeights(lists, progress)
+}
+
+func (e *engine) giveWeights(lists [][]backend.Weight, progress func(Progress)) error {
+	var total, before int64
+	for _, list := range lists {
+		for _, w := range list {
+			total += int64(len(w.Data))
+		}
+	}
+	for d, list := range lists {
+		var report func(done, of int64)
+		if progress != nil {
+			report = func(done, _ int64) { progress(Progress{Done: before + done, Total: total}) }
+		}
+		if err := e.devices[d].LoadWeights(context.Background(), list, report); err != nil {
+			return fmt.Errorf("minfer: loading weights: %w", err)
+		}
+		for _, w := range list {
+			before += int64(len(w.Data))
+		}
+	}
+	return nil
+}
+
+func readWeight(f *gguf.File, name string) (backend.Weight, error) {
+	t, ok := f.Tensor(name)
+	if !ok {
+		return backend.Weight{}, fmt.Errorf("minfer: the definition names tensor %q, which the file does not have: %w", name, ErrInvalidModel)
+	}
+	data, err := f.Data(t)
+	if err != nil {
+		return backend.Weight{}, fmt.Errorf("minfer: %w", err)
+	}
+	shape := t.Shape()
+	return backend.Weight{Name: name, Type: t.Type.String(), In: shape[0], Out: shape[1] * shape[2] * shape[3], Data: data}, nil
+}
+
+// deviceIndex finds an assigned node's device. Assignment only uses names it was given.
+func (e *engine) deviceIndex(name string) int {
+	for i, d := range e.assign {
+		if d.Name == name {
+			return i
+		}
+	}
+	return 0
+}
+
+// prefersCPU reports whether the preferred device is the CPU.
+func (e *engine) prefersCPU() bool { return e.assign[0].Name == "cpu" }
+
+func (e *engine) deviceNames() []string { return strings.Split(e.names, ",") }
+
+// params returns the parameters of a forward pass over so many tokens.
+func (e *engine) params(tokens, outputs, cells int) graph.Params {
+	p := graph.Params{
+		Tokens: tokens, Outputs: min(outputs, tokens), Phase: graph.Prefill,
+		Cells:   wholeBlocks(max(cells, 1)),
+		KVType:  e.kvType,
+		Devices: e.names,
+		Fusion:  graph.Fusion{SwiGLU: e.fusion.SwiGLU},
+	}
+	if tokens == 1 {
+		p.Phase, p.Fusion = graph.Decode, e.fusion
+	}
+	return p
+}
+
+// wholeBlocks rounds cells up to whole blocks.
+func wholeBlocks(cells int) int {
+	return (cells + backend.KVBlock - 1) / backend.KVBlock * backend.KVBlock
+}
+
+// construct has the definition build a graph.
+func (e *engine) construct(p graph.Params) (g *graph.Graph, err error) {
+	defer recovered(&err, "building the graph")
+	b := graph.NewBuilder(p)
+	if err := e.def.Build(b, p); err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	if g, err = b.Build(); err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	return g, nil
+}
+
+// build returns the graph as it will run: assigned to devices and rewritten.
+func (e *engine) build(p graph.Params) (*graph.Graph, error) {
+	g, err := e.construct(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := sched.Assign(g, e.assign); err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	if _, err := fusion.Run(g, e.capabilities); err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	if e.trace != nil {
+		if err := sched.WriteTrace(e.trace, g); err != nil {
+			return nil, fmt.Errorf("minfer: writing the graph trace: %w", err)
+		}
+	}
+	return g, nil
+}
+
+func (e *engine) capabilities(device string) *backend.Capabilities {
+	return e.assign[e.deviceIndex(device)].Capabilities
+}
+
+// enter waits for the caller's turn to use the devices.
+func (e *engine) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case e.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.closing:
+		return ErrClosed
+	}
+	if e.closed.Load() {
+		e.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
+// leave ends the caller's turn.
+func (e *engine) leave() { <-e.turn }
+
+// close has whoever uses the devices stop, and frees them.
+func (e *engine) close() error {
+	e.closed.Store(true)
+	close(e.closing)
+	e.turn <- struct{}{}
+	defer e.leave()
+	return e.closeDevices()
+}
+
+func (e *engine) closeDevices() error {
+	var errs []error
+	for _, d := range e.devices {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// runContext is the context of an execution: the caller's, which also ends when the
+// model is closed. The scheduler asks only for Err, between nodes.
+type runContext struct {
+	context.Context
+	engine        *engine
+	sessionClosed func() bool // nil in a batch of several sessions
+}
+
+// Err returns ErrClosed once the model or the session is closing.
+func (c *runContext) Err() error {
+	if c.engine.closed.Load() || c.sessionClosed != nil && c.sessionClosed() {
+		return ErrClosed
+	}
+	return c.Context.Err()
+}

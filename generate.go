@@ -1,0 +1,321 @@
+package minfer
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/minfer/minfer/internal/sampling"
+	"github.com/minfer/minfer/internal/stop"
+	"github.com/minfer/minfer/internal/tokenizer"
+)
+
+// Piece is a token of an answer, as it is streamed.
+type Piece struct {
+	// Text is what can be shown now: whole characters only, and nothing that may
+	// turn out to be part of a stop string. It may be empty.
+	Text string
+	// Token is the token that was generated, or NoToken for a last piece without one.
+	Token Token
+	// LogProb is the token's log-probability under the model, if LogProbs was given.
+	LogProb float32
+	// Finish is why the answer ends with this piece, or NotFinished.
+	Finish FinishReason
+}
+
+// NoToken is the token of a piece without one.
+const NoToken Token = -1
+
+// FinishReason says why an answer ended.
+type FinishReason uint8
+
+// The reasons. The last piece of every answer that did not end with an error has one
+// other than NotFinished.
+const (
+	NotFinished     FinishReason = iota
+	FinishedTurn                 // the model generated an end-of-turn token
+	FinishedStop                 // a stop string was met
+	FinishedLength               // MaxTokens were generated
+	FinishedContext              // the session's context is full
+)
+
+// String returns "turn", "stop", "length", "context" or "".
+func (r FinishReason) String() string {
+	return [...]string{"", "turn", "stop", "length", "context"}[r]
+}
+
+// Usage is what the last answer of a session took.
+type Usage struct {
+	Cached       int           // tokens of the prompt that were evaluated before
+	Prompt       int           // tokens of the prompt that had to be evaluated
+	Generated    int           // tokens generated, the end-of-turn token included
+	PromptTime   time.Duration // until the first logits
+	GenerateTime time.Duration // from there to the last token, without the time that the caller took
+}
+
+// Sampling is the settings by which tokens are chosen. See DefaultSampling.
+type Sampling = sampling.Params
+
+// Sampler chooses tokens from logits. It is what Generate uses; Eval's callers can have
+// their own.
+type Sampler = sampling.Sampler
+
+// DefaultSampling returns the settings that Generate uses unless told otherwise.
+func DefaultSampling() Sampling { return sampling.Default() }
+
+// NewSampler makes a sampler for the model's vocabulary.
+func (m *Model) NewSampler(p Sampling) (*Sampler, error) {
+	s, err := sampling.New(p, m.tokenizer.VocabSize(), m.tokenText)
+	if err != nil {
+		return nil, &OptionError{Option: "sampling", Reason: err.Error(), Err: err}
+	}
+	return s, nil
+}
+
+func (m *Model) tokenText(id Token) string { return string(m.tokenizer.TokenBytes(id)) }
+
+// GenerateOption changes how an answer is generated.
+type GenerateOption func(*generateConfig)
+
+type generateConfig struct {
+	maxTokens    int
+	stops        []string
+	sampling     Sampling
+	parseSpecial bool
+	pastEnd      bool
+}
+
+// MaxTokens ends the answer after n tokens. The default, 0, is when the context is full.
+func MaxTokens(n int) GenerateOption { return func(c *generateConfig) { c.maxTokens = n } }
+
+// Stop ends the answer before any of the strings, which are not part of it.
+func Stop(strings ...string) GenerateOption {
+	return func(c *generateConfig) { c.stops = append(c.stops, strings...) }
+}
+
+// WithSampling sets everything about how tokens are chosen. Options after it change
+// single settings.
+func WithSampling(p Sampling) GenerateOption {
+	return func(c *generateConfig) { c.sampling = p.Clone() }
+}
+
+// Temperature divides the logits; 0 always takes the likeliest token.
+func Temperature(t float32) GenerateOption {
+	return func(c *generateConfig) { c.sampling.Temperature = t }
+}
+
+// TopK keeps the k likeliest tokens; 0 keeps all.
+func TopK(k int) GenerateOption { return func(c *generateConfig) { c.sampling.TopK = k } }
+
+// TopP keeps the likeliest tokens that make up a mass of p.
+func TopP(p float32) GenerateOption { return func(c *generateConfig) { c.sampling.TopP = p } }
+
+// MinP keeps tokens at least p times as likely as the best.
+func MinP(p float32) GenerateOption { return func(c *generateConfig) { c.sampling.MinP = p } }
+
+// Seed starts the random numbers. Equal seeds give equal answers; the default is 0.
+func Seed(n uint64) GenerateOption { return func(c *generateConfig) { c.sampling.Seed = n } }
+
+// LogProbs fills in the log-probability of every token.
+func LogProbs() GenerateOption { return func(c *generateConfig) { c.sampling.LogProbs = true } }
+
+// ParseSpecial lets the text of special tokens in a prompt, such as <|im_start|>, become
+// those tokens. Never use it on text from outside.
+func ParseSpecial() GenerateOption { return func(c *generateConfig) { c.parseSpecial = true } }
+
+// PastEnd goes on generating after end-of-turn tokens.
+func PastEnd() GenerateOption { return func(c *generateConfig) { c.pastEnd = true } }
+
+// Generate appends a prompt to the session and streams what the model says next. On an
+// empty session the prompt begins with the token that the model wants at the beginning.
+//
+// The sequence ends with the answer afterwards, with the end-of-turn token if there was
+// one and without the tokens of a stop string. A caller that stops reading early leaves
+// the session with the tokens that it was given. On an error, which is the last thing
+// that is yielded, the session is left with what came before.
+func (s *Session) Generate(ctx context.Context, prompt string, opts ...GenerateOption) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		c, err := newGenerateConfig(opts)
+		if err == nil {
+			err = s.begin()
+		}
+		if err != nil {
+			yield(Piece{Token: NoToken}, err)
+			return
+		}
+		tokens, err := s.model.tokenizer.EncodeContext(ctx, prompt, tokenizer.EncodeOptions{
+			AddSpecial:   len(s.tokens) == 0,
+			ParseSpecial: c.parseSpecial,
+		})
+		if err != nil {
+			s.end()
+			yield(Piece{Token: NoToken}, err)
+			return
+		}
+		s.generate(ctx, tokens, c, yield)
+	}
+}
+
+// GenerateTokens is Generate for a prompt of tokens.
+func (s *Session) GenerateTokens(ctx context.Context, prompt []Token, opts ...GenerateOption) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		c, err := newGenerateConfig(opts)
+		if err == nil {
+			err = s.begin()
+		}
+		if err != nil {
+			yield(Piece{Token: NoToken}, err)
+			return
+		}
+		s.generate(ctx, prompt, c, yield)
+	}
+}
+
+func newGenerateConfig(opts []GenerateOption) (*generateConfig, error) {
+	c := &generateConfig{sampling: DefaultSampling()}
+	for _, o := range opts {
+		o(c)
+	}
+	if c.maxTokens < 0 {
+		return nil, optionErrorf("MaxTokens", "%d, want 1 or more, or 0 for no limit", c.maxTokens)
+	}
+	return c, nil
+}
+
+// answer is the state of a generation. Its methods run while the session is in use;
+// the caller of Generate runs in between.
+type answer struct {
+	session *Session
+	config  *generateConfig
+	sampler *Sampler
+	decoder *tokenizer.Decoder
+	stops   *stop.Matcher
+	start   int   // length of the sequence before the first token
+	ends    []int // for each token, the length of the text so far
+	shown   int   // length of the text given out
+	usage   *Usage
+}
+
+// generate is called with the session in use and gives it free before it returns and
+// whenever it yields.
+func (s *Session) generate(ctx context.Context, prompt []Token, c *generateConfig, yield func(Piece, error) bool) {
+	a, logits, err := s.startAnswer(ctx, prompt, c)
+	for err == nil {
+		var p Piece
+		begun := time.Now()
+		if p, err = a.next(logits); err != nil {
+			break
+		}
+		changes := s.changes
+		a.usage.GenerateTime += time.Since(begun)
+		s.usage = *a.usage
+		s.end()
+		if !yield(p, nil) || p.Finish != NotFinished {
+			return
+		}
+		if err = s.begin(); err != nil {
+			yield(Piece{Token: NoToken}, err)
+			return
+		}
+		if s.changes != changes {
+			err = ErrBusy // the loop's body changed the sequence
+			break
+		}
+		begun = time.Now()
+		logits, err = s.eval(ctx, nil)
+		a.usage.GenerateTime += time.Since(begun)
+	}
+	s.end()
+	yield(Piece{Token: NoToken}, err)
+}
+
+func (s *Session) startAnswer(ctx context.Context, prompt []Token, c *generateConfig) (*answer, []float32, error) {
+	a := &answer{session: s, config: c, usage: &Usage{Cached: s.cells.Len()}}
+	var err error
+	if a.sampler, err = s.model.NewSampler(c.sampling); err != nil {
+		return nil, nil, err
+	}
+	if a.stops, err = stop.New(c.stops); err != nil {
+		return nil, nil, &OptionError{Option: "Stop", Reason: err.Error(), Err: err}
+	}
+	begun := time.Now()
+	logits, err := s.eval(ctx, prompt)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.usage.PromptTime = time.Since(begun)
+	a.usage.Prompt = len(s.tokens) - a.usage.Cached
+	a.start = len(s.tokens)
+	a.decoder = s.model.tokenizer.NewDecoder(tokenizer.DecodeOptions{Continuation: len(s.tokens) > 0})
+	for _, t := range s.tokens {
+		a.sampler.Accept(t)
+	}
+	return a, logits, nil
+}
+
+// next chooses a token and appends it to the sequence, to be evaluated when its logits
+// are needed.
+func (a *answer) next(logits []float32) (Piece, error) {
+	s := a.session
+	if len(s.tokens) >= s.context {
+		return Piece{Token: NoToken, Text: a.flush(), Finish: FinishedContext}, nil
+	}
+	t, err := a.sampler.Sample(logits)
+	if err != nil {
+		return Piece{}, err
+	}
+	a.sampler.Accept(t.ID)
+	s.tokens = append(s.tokens, t.ID)
+	s.changes++
+	a.usage.Generated++
+	p := Piece{Token: t.ID, LogProb: t.LogProb}
+	if !a.config.pastEnd && s.model.tokenizer.IsEndOfGeneration(t.ID) {
+		p.Text, p.Finish = a.flush(), FinishedTurn
+		return p, nil
+	}
+	text := a.decoder.Push(t.ID)
+	emit, stopped, _ := a.stops.Push(text)
+	a.shown += len(emit)
+	a.ends = append(a.ends, a.shown+len(a.stops.Held())+a.decoder.Pending())
+	p.Text = emit
+	switch {
+	case stopped:
+		p.Finish = FinishedStop
+		return p, a.dropStop()
+	case a.usage.Generated == a.config.maxTokens:
+		p.Text, p.Finish = p.Text+a.flush(), FinishedLength
+	case len(s.tokens) == s.context:
+		p.Text, p.Finish = p.Text+a.flush(), FinishedContext
+	}
+	return p, nil
+}
+
+// flush ends the text and returns what was held back of it. What is held back at the
+// end may still complete a stop string.
+func (a *answer) flush() string {
+	emit, stopped, _ := a.stops.Push(a.decoder.Flush())
+	if !stopped {
+		emit += a.stops.Flush()
+	}
+	return emit
+}
+
+// dropStop takes the tokens back that reach into the stop string.
+func (a *answer) dropStop() error {
+	keep := 0
+	for keep < len(a.ends) && a.ends[keep] <= a.shown {
+		keep++
+	}
+	// The token that completed the stop string always goes: its end was measured after
+	// the stop string had been taken out.
+	return a.session.rewind(a.start + min(keep, len(a.ends)-1))
+}
+
+// Usage returns what the last answer took. It returns zeros when the session is in use.
+func (s *Session) Usage() Usage {
+	if s.begin() != nil {
+		return Usage{}
+	}
+	defer s.end()
+	return s.usage
+}

@@ -1,0 +1,191 @@
+package minfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/minfer/minfer/arch"
+	_ "github.com/minfer/minfer/arch/llama"
+	_ "github.com/minfer/minfer/arch/qwen2"
+	_ "github.com/minfer/minfer/arch/qwen3"
+	_ "github.com/minfer/minfer/backend/cpu"
+	"github.com/minfer/minfer/gguf"
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/chattemplate"
+	"github.com/minfer/minfer/internal/tokenizer"
+)
+
+// Token is the number of a token in the model's vocabulary.
+type Token = int32
+
+// Tokenizer turns text into tokens and back. It is safe for concurrent use.
+type Tokenizer = tokenizer.Tokenizer
+
+// Model is an open model: weights on their devices, the tokenizer, the definition of the
+// forward pass. It is safe for concurrent use. Sessions are made from it.
+type Model struct {
+	file      *gguf.File
+	def       arch.Definition
+	hyper     arch.Hyperparameters
+	tokenizer *tokenizer.Tokenizer
+	engine    *engine
+
+	templateSource string
+	template       func() (*chattemplate.Template, error) // parsed once
+	fingerprint    func() ([sha256.Size]byte, error)      // computed once
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open opens a GGUF model file, or the first part of a split one. The file is mapped
+// into memory and has to stay as it is until Close.
+//
+// It returns an error that wraps ErrNotGGUF, ErrUnknownArchitecture, ErrInvalidModel,
+// ErrUnsupportedTensor, one of the reasons why a device cannot be had, or ErrOption.
+func Open(path string, opts ...Option) (*Model, error) {
+	return open(opts, func(c *config) (*gguf.File, error) {
+		if !c.mmap {
+			return gguf.Open(path, gguf.WithoutMmap())
+		}
+		return gguf.Open(path)
+	})
+}
+
+// OpenReader opens a model of size bytes from r. The weights are read into memory.
+func OpenReader(r io.ReaderAt, size int64, opts ...Option) (*Model, error) {
+	return open(opts, func(*config) (*gguf.File, error) { return gguf.NewReader(r, size) })
+}
+
+// OpenBytes opens a model that lies in memory, such as one embedded in the program. The
+// bytes are used where they are and must not be changed until Close.
+func OpenBytes(b []byte, opts ...Option) (*Model, error) {
+	return open(opts, func(*config) (*gguf.File, error) { return gguf.NewBytes(b) })
+}
+
+func open(opts []Option, openFile func(*config) (*gguf.File, error)) (*Model, error) {
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openFile(c)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	m, err := newModel(f, c)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return m, nil
+}
+
+func newModel(f *gguf.File, c *config) (*Model, error) {
+	def, err := arch.Open(f)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	tok, err := tokenizer.FromMetadata(f)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	m := &Model{file: f, def: def, hyper: def.Hyperparameters(), tokenizer: tok}
+	m.fingerprint = sync.OnceValues(func() ([sha256.Size]byte, error) { return fingerprint(f) })
+	if tok.VocabSize() > m.hyper.Vocab {
+		return nil, fmt.Errorf("minfer: the tokenizer has %d tokens and the model only %d logits: %w", tok.VocabSize(), m.hyper.Vocab, ErrInvalidModel)
+	}
+	if err := m.findTemplate(c); err != nil {
+		return nil, err
+	}
+	if m.engine, err = newEngine(f, def, c); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// findTemplate notes the chat template, to be parsed when it is first used.
+func (m *Model) findTemplate(c *config) error {
+	m.templateSource = c.chatTemplate
+	if m.templateSource == "" {
+		source, err := m.file.String("tokenizer.chat_template")
+		if err != nil && !errors.Is(err, gguf.ErrMissingKey) {
+			return fmt.Errorf("minfer: %w", err)
+		}
+		m.templateSource = source
+	}
+	m.template = sync.OnceValues(func() (*chattemplate.Template, error) {
+		if m.templateSource == "" {
+			return nil, ErrNoChatTemplate
+		}
+		t, err := chattemplate.Parse(m.templateSource)
+		if err != nil {
+			return nil, fmt.Errorf("minfer: chat template: %w", err)
+		}
+		return t, nil
+	})
+	return nil
+}
+
+// Close waits for what is being evaluated to stop at its next operation, then frees the
+// weights, the devices and the file. Sessions of the model return ErrClosed from then
+// on. It is safe to call at any time and more than once.
+func (m *Model) Close() error {
+	m.closeOnce.Do(func() {
+		m.closeErr = errors.Join(m.engine.close(), m.file.Close())
+	})
+	return m.closeErr
+}
+
+// Tokenizer returns the model's tokenizer.
+func (m *Model) Tokenizer() *Tokenizer { return m.tokenizer }
+
+// ChatTemplate returns the source of the chat template, or "" if there is none.
+func (m *Model) ChatTemplate() string { return m.templateSource }
+
+// Info is what a model says about itself.
+type Info struct {
+	Name          string // as the file's author wrote it; may be empty
+	Architecture  string // such as "qwen3"
+	Parameters    uint64 // weights, all tensors together
+	Bytes         uint64 // size of all tensors
+	Vocab         int    // tokens
+	ContextLength int    // tokens that the model was trained for
+	Embedding     int    // features of an activation
+	Layers        int
+	Devices       []string // in the order of preference
+}
+
+// Info returns what the model says about itself.
+func (m *Model) Info() Info {
+	info := Info{
+		Vocab:         m.tokenizer.VocabSize(),
+		ContextLength: m.hyper.ContextLength,
+		Embedding:     m.hyper.Embedding,
+		Layers:        m.hyper.Layers,
+		Devices:       m.engine.deviceNames(),
+	}
+	// A file may lack a name, and always has an architecture by now.
+	info.Name, _ = m.file.String("general.name")
+	info.Architecture, _ = m.file.Architecture()
+	for _, t := range m.file.Tensors() {
+		info.Parameters += t.Elements()
+		info.Bytes += t.Size
+	}
+	return info
+}
+
+// Graph returns the graph of a forward pass as it would run: assigned to devices and
+// with the rewrites applied. Cells of p are rounded up to what a cache would have; zero
+// fields of p are filled in with what a session would use.
+func (m *Model) Graph(p graph.Params) (*graph.Graph, error) {
+	if err := m.engine.enter(context.Background()); err != nil {
+		return nil, err
+	}
+	defer m.engine.leave()
+	full := m.engine.params(max(p.Tokens, 1), max(p.Outputs, 1), p.Cells)
+	full.ExplicitSpan, full.Mode = p.ExplicitSpan, p.Mode
+	return m.engine.build(full)
+}

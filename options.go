@@ -1,0 +1,149 @@
+package minfer
+
+import (
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/minfer/minfer/graph"
+)
+
+// Option changes how a model is opened.
+type Option func(*config)
+
+// config is what the options of Open add up to.
+type config struct {
+	backends     []string
+	threads      int
+	mmap         bool
+	kvType       graph.DType
+	fusion       graph.Fusion
+	chatTemplate string
+	graphTrace   io.Writer
+	progress     func(Progress)
+}
+
+// Environment variables that supply defaults. Options have the last word. Beside these,
+// backend.EnvBackends names the devices.
+const (
+	envThreads    = "MINFER_THREADS"
+	envGraphTrace = "MINFER_GRAPH_TRACE"
+)
+
+// noFusion maps the environment variables that turn a rewrite off, for comparing runs
+// with and without it.
+var noFusion = map[string]func(*graph.Fusion) *bool{
+	"MINFER_NO_FUSE_SWIGLU":    func(f *graph.Fusion) *bool { return &f.SwiGLU },
+	"MINFER_NO_FUSE_QKV":       func(f *graph.Fusion) *bool { return &f.QKV },
+	"MINFER_NO_FUSE_QKV_NORM":  func(f *graph.Fusion) *bool { return &f.QKVNorm },
+	"MINFER_NO_FUSE_QKV_STORE": func(f *graph.Fusion) *bool { return &f.QKVBiasRopeStore },
+	"MINFER_NO_FUSE_FFN":       func(f *graph.Fusion) *bool { return &f.FFN },
+}
+
+var allFusion = graph.Fusion{SwiGLU: true, QKV: true, QKVNorm: true, QKVBiasRopeStore: true, FFN: true}
+
+func newConfig(opts []Option) (*config, error) {
+	c := &config{mmap: true, kvType: graph.F16, fusion: allFusion}
+	if v := os.Getenv(envThreads); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return nil, &OptionError{Option: envThreads, Reason: strconv.Quote(v) + " is no number", Err: err}
+		}
+		c.threads = n
+	}
+	if os.Getenv(envGraphTrace) == "1" {
+		c.graphTrace = os.Stderr
+	}
+	for name, field := range noFusion {
+		if os.Getenv(name) == "1" {
+			*field(&c.fusion) = false
+		}
+	}
+	for _, o := range opts {
+		o(c)
+	}
+	return c, c.validate()
+}
+
+// maxThreads bounds the number of worker threads: far above what helps, and far
+// below what would hurt.
+const maxThreads = 1024
+
+func (c *config) validate() error {
+	if c.threads < 0 || c.threads > maxThreads {
+		return optionErrorf("WithThreads", "%d threads, want 1 to %d, or 0 for one per processor", c.threads, maxThreads)
+	}
+	if c.kvType != graph.F16 && c.kvType != graph.F32 {
+		return optionErrorf("WithKVType", "%v, want F16 or F32", c.kvType)
+	}
+	return nil
+}
+
+// WithBackends chooses the devices by name, the preferred first: "cuda", "cpu" or
+// "cuda:1". Every operation runs on the first of them that supports it. The default is
+// MINFER_BACKENDS or, if that is not set, every device of this build that the machine
+// can run.
+func WithBackends(names ...string) Option {
+	return func(c *config) { c.backends = append([]string(nil), names...) }
+}
+
+// WithThreads sets the number of worker threads of the CPU device. The default, 0, is
+// MINFER_THREADS or one per processor that the program may use. Results do not depend on it.
+func WithThreads(n int) Option { return func(c *config) { c.threads = n } }
+
+// WithoutMmap reads the model file into memory instead of mapping it.
+func WithoutMmap() Option { return func(c *config) { c.mmap = false } }
+
+// WithKVType sets what the key and value cache holds: F16, the default, or F32, which
+// takes twice the memory and keeps the last bits.
+func WithKVType(t graph.DType) Option { return func(c *config) { c.kvType = t } }
+
+// WithFusion switches fused operations on and off. All are on by default, where the
+// device has them. Results do not depend on them.
+func WithFusion(f graph.Fusion) Option { return func(c *config) { c.fusion = f } }
+
+// WithChatTemplate replaces the model's chat template by another, in Jinja.
+func WithChatTemplate(source string) Option { return func(c *config) { c.chatTemplate = source } }
+
+// WithGraphTrace writes the splits and operation counts of every graph that is built to
+// w. MINFER_GRAPH_TRACE=1 does so to standard error.
+func WithGraphTrace(w io.Writer) Option { return func(c *config) { c.graphTrace = w } }
+
+// Progress tells how far something long has come.
+type Progress struct {
+	Done, Total int64 // bytes of weights
+}
+
+// WithProgress has f called, from the goroutine that opens the model, while weights are
+// loaded.
+func WithProgress(f func(Progress)) Option { return func(c *config) { c.progress = f } }
+
+// SessionOption changes how a session is made.
+type SessionOption func(*sessionConfig)
+
+type sessionConfig struct {
+	context int
+	batch   int
+	cache   *GraphCache
+}
+
+// DefaultContext is the context of a session that asks for none, unless the model
+// was trained for less.
+const DefaultContext = 4096
+
+// defaultBatch is how many tokens of a prompt are evaluated at once. It bounds the memory for
+// activations and how long a cancelled prompt keeps running.
+const defaultBatch = 256
+
+// WithContext sets how many tokens the session can hold, prompt and answer together. It
+// may not exceed what the model was trained for. The memory for keys and values is
+// reserved when the first token is evaluated.
+func WithContext(tokens int) SessionOption { return func(c *sessionConfig) { c.context = tokens } }
+
+// WithBatch sets how many tokens of a prompt are evaluated at once. Results do not
+// depend on it; memory for activations and the latency of a cancellation do.
+func WithBatch(tokens int) SessionOption { return func(c *sessionConfig) { c.batch = tokens } }
+
+// WithCache puts the session on a cache that it shares with others, instead of one of
+// its own.
+func WithCache(cache *GraphCache) SessionOption { return func(c *sessionConfig) { c.cache = cache } }

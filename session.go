@@ -1,0 +1,360 @@
+package minfer
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/exp/slices"
+
+	"github.com/minfer/minfer/internal/kvcells"
+)
+
+// Session is one sequence of tokens with the keys and values of those evaluated so
+// far. It is not safe for concurrent use: a call that meets another one under way returns
+// ErrBusy. Close may be called at any time.
+//
+// Tokens are appended by Eval and Generate, and taken back by Rewind. What the model says
+// next is a function of the tokens alone: it does not matter how they came in.
+type Session struct {
+	model   *Model
+	cache   *GraphCache
+	private *privateCache // nil on a shared cache
+	context int
+	batch   int
+
+	use    sync.Mutex
+	closed atomic.Bool
+
+	// Guarded by use.
+	tokens  []Token           // the sequence; the first cells.Len() of them are evaluated
+	cells   *kvcells.Sequence // guarded by the engine's turn too
+	logits  []float32         // after the last token, if logitsAt is their number
+	valid   int               // number of tokens that logits belong to; 0 if none
+	changes uint64            // grows with every change of tokens
+	usage   Usage
+	job     job
+	rows    [1][]float32
+}
+
+// privateCache is a cache that only a session and its forks use; the last one closes it.
+type privateCache struct {
+	users atomic.Int32
+}
+
+// NewSession makes an empty session.
+func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
+	c := sessionConfig{context: min(DefaultContext, m.hyper.ContextLength), batch: defaultBatch}
+	for _, o := range opts {
+		o(&c)
+	}
+	if c.context < 1 || c.context > m.hyper.ContextLength {
+		return nil, optionErrorf("WithContext", "%d tokens, want 1 to the %d that the model was trained for", c.context, m.hyper.ContextLength)
+	}
+	if c.batch < 1 {
+		return nil, optionErrorf("WithBatch", "%d tokens, want 1 or more", c.batch)
+	}
+	if m.engine.closed.Load() {
+		return nil, ErrClosed
+	}
+	s := &Session{model: m, cache: c.cache, context: c.context, batch: c.batch}
+	if s.cache == nil {
+		s.cache = m.newCache(c.context, c.context)
+		s.cache.batching = false
+		s.private = &privateCache{}
+		s.private.users.Store(1)
+	} else if s.cache.model != m {
+		return nil, optionErrorf("WithCache", "the cache belongs to another model")
+	}
+	s.cells = s.cache.pool.New()
+	s.init()
+	return s, nil
+}
+
+func (s *Session) init() {
+	s.job.done = make(chan struct{}, 1)
+	s.job.closed = s.closed.Load
+}
+
+// begin marks the session as in use.
+func (s *Session) begin() error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	if !s.use.TryLock() {
+		return ErrBusy
+	}
+	if s.closed.Load() {
+		s.use.Unlock()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (s *Session) end() { s.use.Unlock() }
+
+// Close gives the session's cells back. A call under way ends with ErrClosed first. It is
+// safe to call more than once.
+func (s *Session) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.use.Lock()
+	defer s.use.Unlock()
+	if s.private != nil && s.private.users.Add(-1) == 0 {
+		return s.cache.Close()
+	}
+	if s.model.engine.enter(context.Background()) != nil {
+		return nil // the model is closed, and has freed everything
+	}
+	defer s.model.engine.leave()
+	s.cells.Truncate(0)
+	return nil
+}
+
+// Model returns the model that the session belongs to.
+func (s *Session) Model() *Model { return s.model }
+
+// Cache returns the session's cache, for its counters.
+func (s *Session) Cache() *GraphCache { return s.cache }
+
+// Context returns how many tokens the session can hold.
+func (s *Session) Context() int { return s.context }
+
+// Tokens returns a copy of the sequence. It returns nil when the session is in use.
+func (s *Session) Tokens() []Token {
+	if s.begin() != nil {
+		return nil
+	}
+	defer s.end()
+	return slices.Clone(s.tokens)
+}
+
+// Len returns the length of the sequence, or 0 when the session is in use.
+func (s *Session) Len() int {
+	if s.begin() != nil {
+		return 0
+	}
+	defer s.end()
+	return len(s.tokens)
+}
+
+// Eval appends tokens to the sequence and returns the logits after the last of them, a
+// number for each token of the vocabulary (Info.Vocab). With no tokens it returns the
+// logits after what the session holds.
+//
+// The slice belongs to the session and is valid until its next call. On an error,
+// cancellation included, the sequence is what it was before.
+func (s *Session) Eval(ctx context.Context, tokens []Token) ([]float32, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	return s.eval(ctx, tokens)
+}
+
+// EvalAll appends tokens to the sequence and returns the logits after each of them.
+func (s *Session) EvalAll(ctx context.Context, tokens []Token) ([][]float32, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	if len(tokens) == 0 {
+		return nil, ErrNoTokens
+	}
+	rows := make([][]float32, len(tokens))
+	for i := range rows {
+		rows[i] = make([]float32, s.model.hyper.Vocab)
+	}
+	if err := s.extend(ctx, tokens, rows); err != nil {
+		return nil, err
+	}
+	vocab := s.model.tokenizer.VocabSize()
+	for i := range rows {
+		rows[i] = rows[i][:vocab]
+	}
+	return rows, nil
+}
+
+func (s *Session) eval(ctx context.Context, tokens []Token) ([]float32, error) {
+	if len(tokens) == 0 && len(s.tokens) == 0 {
+		return nil, ErrNoTokens
+	}
+	if len(tokens) > 0 || s.valid != len(s.tokens) {
+		if s.logits == nil {
+			s.logits = make([]float32, s.model.hyper.Vocab)
+		}
+		s.rows[0] = s.logits
+		if err := s.extend(ctx, tokens, s.rows[:]); err != nil {
+			return nil, err
+		}
+		s.valid = len(s.tokens)
+	}
+	return s.logits[:s.model.tokenizer.VocabSize()], nil
+}
+
+// extend appends tokens and evaluates all that are not yet, chunk by chunk. It leaves the
+// logits of the last len(rows) tokens in rows. On an error nothing has changed.
+func (s *Session) extend(ctx context.Context, tokens []Token, rows [][]float32) error {
+	if err := s.check(tokens); err != nil {
+		return err
+	}
+	before, evaluated := len(s.tokens), s.cells.Len()
+	s.tokens = append(s.tokens, tokens...)
+	// The logits of tokens that were evaluated earlier are gone; computing them again
+	// gives the same bits.
+	from := min(evaluated, len(s.tokens)-len(rows))
+	err := s.evaluate(ctx, from, rows)
+	if err != nil {
+		s.tokens = s.tokens[:before]
+		s.truncate(evaluated)
+		return err
+	}
+	s.changes++
+	return nil
+}
+
+func (s *Session) check(tokens []Token) error {
+	if len(s.tokens)+len(tokens) > s.context {
+		return &ContextError{Have: len(s.tokens), More: len(tokens), Context: s.context}
+	}
+	vocab := s.model.tokenizer.VocabSize()
+	for _, t := range tokens {
+		if t < 0 || int(t) >= vocab {
+			return &TokenError{Token: t, Vocab: vocab}
+		}
+	}
+	return nil
+}
+
+// evaluate runs the tokens from position from on. The cells of those are given up first.
+func (s *Session) evaluate(ctx context.Context, from int, rows [][]float32) error {
+	if from < s.cells.Len() {
+		if err := s.truncate(from); err != nil {
+			return err
+		}
+	}
+	first := len(s.tokens) - len(rows) // the first token whose logits are wanted
+	for from < len(s.tokens) {
+		to := min(from+s.batch, len(s.tokens))
+		j := &s.job
+		j.cells, j.tokens = s.cells, s.tokens[from:to]
+		j.logits = rows[max(from, first)-first : max(to, first)-first]
+		j.outputs = len(j.logits)
+		if j.outputs == 0 {
+			// Every graph has an output; one row is the least.
+			j.outputs, j.logits = 1, s.spare()
+		}
+		if err := s.cache.eval(ctx, j); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
+// spare is a row for logits that nobody wants.
+func (s *Session) spare() [][]float32 {
+	if s.logits == nil {
+		s.logits = make([]float32, s.model.hyper.Vocab)
+	}
+	s.valid = 0
+	s.rows[0] = s.logits
+	return s.rows[:]
+}
+
+// truncate gives cells back from position n on.
+func (s *Session) truncate(n int) error {
+	if n >= s.cells.Len() {
+		return nil
+	}
+	if err := s.model.engine.enter(context.Background()); err != nil {
+		return err
+	}
+	defer s.model.engine.leave()
+	s.cells.Truncate(n)
+	return nil
+}
+
+// Rewind shortens the sequence to its first n tokens. What it held of them stays
+// evaluated.
+func (s *Session) Rewind(n int) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	return s.rewind(n)
+}
+
+func (s *Session) rewind(n int) error {
+	if n < 0 || n > len(s.tokens) {
+		return optionErrorf("Rewind", "%d tokens, want 0 to the %d of the session", n, len(s.tokens))
+	}
+	if n == len(s.tokens) {
+		return nil
+	}
+	if err := s.truncate(n); err != nil {
+		return err
+	}
+	s.tokens = s.tokens[:n]
+	s.valid = 0
+	s.changes++
+	return nil
+}
+
+// SetTokens makes the sequence equal to tokens, keeping what it has in common with
+// them from the start, and evaluates the rest. It returns how many tokens were kept
+// without being evaluated again; at least the last one is evaluated.
+func (s *Session) SetTokens(ctx context.Context, tokens []Token) (kept int, err error) {
+	if err := s.begin(); err != nil {
+		return 0, err
+	}
+	defer s.end()
+	return s.setTokens(ctx, tokens)
+}
+
+func (s *Session) setTokens(ctx context.Context, tokens []Token) (kept int, err error) {
+	if len(tokens) == 0 {
+		return 0, ErrNoTokens
+	}
+	if len(tokens) > s.context {
+		return 0, &ContextError{Have: 0, More: len(tokens), Context: s.context}
+	}
+	common := commonPrefix(s.tokens, tokens)
+	kept = min(common, s.cells.Len(), len(tokens)-1)
+	if err := s.rewind(min(common, len(tokens)-1)); err != nil {
+		return 0, err
+	}
+	_, err = s.eval(ctx, tokens[len(s.tokens):])
+	return kept, err
+}
+
+func commonPrefix(a, b []Token) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// Fork returns a session with the same tokens, which shares the keys and values of
+// both with this one. From then on they are independent.
+func (s *Session) Fork() (*Session, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	if err := s.model.engine.enter(context.Background()); err != nil {
+		return nil, err
+	}
+	defer s.model.engine.leave()
+	f := &Session{
+		model: s.model, cache: s.cache, private: s.private, context: s.context, batch: s.batch,
+		tokens: slices.Clone(s.tokens), cells: s.cells.Fork(), logits: slices.Clone(s.logits), valid: s.valid,
+	}
+	if f.private != nil {
+		f.private.users.Add(1)
+	}
+	f.init()
+	return f, nil
+}

@@ -1,0 +1,370 @@
+package minfer
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/minfer/minfer/alloc"
+	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/graph"
+)
+
+// A saved session is, little-endian:
+//
+//	magic "MINFSESS", u32 version
+//	32 bytes fingerprint of the model
+//	u8 element type of keys and values, u32 layers, u32 features of a row
+//	u64 tokens, u64 of them evaluated
+//	the tokens, i32 each
+//	for each layer, if any token is evaluated: u16 ID of its device, then the keys and
+//	the values of whole blocks of cells, in the device's layout
+//	u32 CRC-32C of all that
+const (
+	snapshotMagic   = "MINFSESS"
+	snapshotVersion = 1
+)
+
+// SnapshotError says why a saved session cannot be restored.
+type SnapshotError struct {
+	Reason string
+	Err    error // what reading met, or nil
+}
+
+// Error returns the reason.
+func (e *SnapshotError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("minfer: saved session cannot be restored: %s: %v", e.Reason, e.Err)
+	}
+	return "minfer: saved session cannot be restored: " + e.Reason
+}
+
+// Unwrap returns ErrSnapshot and the cause.
+func (e *SnapshotError) Unwrap() []error { return []error{ErrSnapshot, e.Err} }
+
+func snapshotErrorf(format string, args ...any) error {
+	return &SnapshotError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// Save writes the session, so that Model.Restore makes one that continues with the same
+// bits.
+func (s *Session) Save(w io.Writer) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.model.engine.enter(context.Background()); err != nil {
+		return err
+	}
+	defer s.model.engine.leave()
+	buffered := bufio.NewWriterSize(w, 1<<16)
+	e := snapshotWriter{w: buffered, sum: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
+	e.session(s)
+	if e.err == nil {
+		e.uint32(e.sum.Sum32())
+	}
+	if e.err == nil {
+		e.err = buffered.Flush()
+	}
+	if e.err != nil {
+		return fmt.Errorf("minfer: saving the session: %w", e.err)
+	}
+	return nil
+}
+
+// SaveFile writes the session to a file. A file of that name is replaced only when the
+// new one is complete.
+func (s *Session) SaveFile(path string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+	if err != nil {
+		return fmt.Errorf("minfer: saving the session: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if err := s.Save(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("minfer: saving the session: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("minfer: saving the session: %w", err)
+	}
+	return nil
+}
+
+// snapshotWriter writes and sums up; after the first error it does nothing.
+type snapshotWriter struct {
+	w       io.Writer
+	sum     hash.Hash32
+	err     error
+	scratch [8]byte
+}
+
+func (e *snapshotWriter) bytes(b []byte) {
+	if e.err == nil {
+		e.sum.Write(b)
+		_, e.err = e.w.Write(b)
+	}
+}
+
+func (e *snapshotWriter) uint32(v uint32) {
+	binary.LittleEndian.PutUint32(e.scratch[:], v)
+	e.bytes(e.scratch[:4])
+}
+
+func (e *snapshotWriter) uint64(v uint64) {
+	binary.LittleEndian.PutUint64(e.scratch[:], v)
+	e.bytes(e.scratch[:])
+}
+
+func (e *snapshotWriter) session(s *Session) {
+	h := s.model.hyper
+	e.bytes([]byte(snapshotMagic))
+	e.uint32(snapshotVersion)
+	print, err := s.model.fingerprint()
+	if err != nil {
+		e.err = err
+		return
+	}
+	e.bytes(print[:])
+	e.bytes([]byte{byte(s.model.engine.kvType)})
+	e.uint32(uint32(h.Layers))
+	e.uint32(uint32(h.KVWidth()))
+	e.uint64(uint64(len(s.tokens)))
+	e.uint64(uint64(s.cells.Len()))
+	for _, t := range s.tokens {
+		e.uint32(uint32(t))
+	}
+	if s.cells.Len() == 0 {
+		return
+	}
+	for layer := range h.Layers {
+		e.layer(s, layer)
+	}
+}
+
+func (e *snapshotWriter) layer(s *Session, layer int) {
+	id, err := s.cache.kvDeviceID(layer)
+	if err != nil {
+		e.err = err
+		return
+	}
+	e.bytes([]byte{byte(id), byte(id >> 8)})
+	err = s.eachBlock(layer, func(cell int, k, v []byte) error {
+		if err := s.cache.alloc.ReadKV(layer, cell, backend.KVBlock, k, v); err != nil {
+			return err
+		}
+		e.bytes(k)
+		e.bytes(v)
+		return e.err
+	})
+	if err != nil {
+		e.err = err
+	}
+}
+
+// kvDeviceID returns the ID of the kind of device that holds a layer's regions.
+func (c *GraphCache) kvDeviceID(layer int) (backend.ID, error) {
+	name, ok := c.alloc.KVDevice(layer)
+	if !ok {
+		return 0, fmt.Errorf("minfer: layer %d has no keys and values", layer)
+	}
+	entry, _, err := backend.Lookup(name)
+	return entry.ID, err
+}
+
+// eachBlock calls f with the first cell of every block of the session, and with room for
+// its keys and values.
+func (s *Session) eachBlock(layer int, f func(cell int, k, v []byte) error) error {
+	kv, ok := s.cache.alloc.KVPair(layer)
+	if !ok {
+		return fmt.Errorf("minfer: layer %d has no keys and values", layer)
+	}
+	n := alloc.BlockBytes(kv)
+	k, v := make([]byte, n), make([]byte, n)
+	for _, r := range s.cells.Runs() {
+		for cell := r.Start; cell < r.Start+r.Length; cell += backend.KVBlock {
+			if err := f(cell, k, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Restore makes a session from one that was saved with Session.Save, on the same model
+// and the same kinds of device. The context of the options has to hold its tokens.
+//
+// An error that wraps ErrSnapshot says what does not fit or is damaged.
+func (m *Model) Restore(r io.Reader, opts ...SessionOption) (*Session, error) {
+	s, err := m.NewSession(opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.restore(r); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// RestoreFile is Restore from a file.
+func (m *Model) RestoreFile(path string, opts ...SessionOption) (*Session, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	defer f.Close() // it was only read
+	return m.Restore(f, opts...)
+}
+
+func (s *Session) restore(r io.Reader) error {
+	d := snapshotReader{r: bufio.NewReaderSize(r, 1<<16), sum: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
+	evaluated, err := d.head(s)
+	if err != nil {
+		return err
+	}
+	if err := s.model.engine.enter(context.Background()); err != nil {
+		return err
+	}
+	defer s.model.engine.leave()
+	if evaluated > 0 {
+		if err := d.layers(s, evaluated); err != nil {
+			return err
+		}
+	}
+	sum := d.sum.Sum32()
+	if d.uint32() != sum && d.err == nil {
+		return snapshotErrorf("its checksum is wrong, so it is damaged")
+	}
+	return d.failure()
+}
+
+// snapshotReader is the inverse of snapshotWriter.
+type snapshotReader struct {
+	r       io.Reader
+	sum     hash.Hash32
+	err     error
+	scratch [8]byte
+}
+
+func (d *snapshotReader) bytes(b []byte) {
+	if d.err != nil {
+		clear(b)
+		return
+	}
+	if _, d.err = io.ReadFull(d.r, b); d.err == nil {
+		d.sum.Write(b)
+	}
+}
+
+func (d *snapshotReader) uint32() uint32 {
+	d.bytes(d.scratch[:4])
+	return binary.LittleEndian.Uint32(d.scratch[:4])
+}
+
+func (d *snapshotReader) uint64() uint64 {
+	d.bytes(d.scratch[:])
+	return binary.LittleEndian.Uint64(d.scratch[:])
+}
+
+// failure returns what went wrong with reading.
+func (d *snapshotReader) failure() error {
+	switch {
+	case d.err == nil:
+		return nil
+	case errors.Is(d.err, io.EOF), errors.Is(d.err, io.ErrUnexpectedEOF):
+		return &SnapshotError{Reason: "it ends early", Err: io.ErrUnexpectedEOF}
+	}
+	return &SnapshotError{Reason: "reading failed", Err: d.err}
+}
+
+// head reads up to the tokens, which it gives to the session, and returns how many of
+// them are evaluated.
+func (d *snapshotReader) head(s *Session) (evaluated int, err error) {
+	m := s.model
+	magic := make([]byte, len(snapshotMagic))
+	if d.bytes(magic); d.err == nil && string(magic) != snapshotMagic {
+		return 0, snapshotErrorf("it is no saved session")
+	}
+	if v := d.uint32(); d.err == nil && v != snapshotVersion {
+		return 0, snapshotErrorf("it has version %d, want %d", v, snapshotVersion)
+	}
+	want, err := m.fingerprint()
+	if err != nil {
+		return 0, err
+	}
+	var print [sha256.Size]byte
+	if d.bytes(print[:]); d.err == nil && print != want {
+		return 0, snapshotErrorf("it belongs to another model")
+	}
+	kvType := d.scratch[:1]
+	if d.bytes(kvType); d.err == nil && graph.DType(kvType[0]) != m.engine.kvType {
+		return 0, snapshotErrorf("its keys and values are %v, and those of this model %v", graph.DType(kvType[0]), m.engine.kvType)
+	}
+	if layers, width := d.uint32(), d.uint32(); d.err == nil && (int64(layers) != int64(m.hyper.Layers) || int64(width) != int64(m.hyper.KVWidth())) {
+		return 0, snapshotErrorf("it has %d layers of %d features, want %d of %d", layers, width, m.hyper.Layers, m.hyper.KVWidth())
+	}
+	tokens, done := d.uint64(), d.uint64()
+	if err := d.failure(); err != nil {
+		return 0, err
+	}
+	if tokens > uint64(s.context) || done > tokens {
+		return 0, snapshotErrorf("it holds %d tokens, %d of them evaluated, for a context of %d", tokens, done, s.context)
+	}
+	for range tokens {
+		t := Token(d.uint32())
+		if t < 0 || int(t) >= m.tokenizer.VocabSize() {
+			return 0, snapshotErrorf("token %d is not one of the model's", t)
+		}
+		s.tokens = append(s.tokens, t)
+		if d.err != nil {
+			break
+		}
+	}
+	return int(done), d.failure()
+}
+
+func (d *snapshotReader) layers(s *Session, evaluated int) error {
+	c := s.cache
+	// Regions come into being with the first graph; this is the one that is needed next.
+	if _, err := c.program(s.model.engine.params(1, 1, c.pool.Cells())); err != nil {
+		return err
+	}
+	if err := c.reserve(&job{cells: s.cells, tokens: s.tokens[:evaluated]}); err != nil {
+		return err
+	}
+	for layer := range s.model.hyper.Layers {
+		id, err := c.kvDeviceID(layer)
+		if err != nil {
+			return err
+		}
+		saved := d.scratch[:2]
+		if d.bytes(saved); d.err == nil && backend.ID(binary.LittleEndian.Uint16(saved)) != id {
+			return snapshotErrorf("layer %d was saved by a device of another kind", layer)
+		}
+		err = s.eachBlock(layer, func(cell int, k, v []byte) error {
+			d.bytes(k)
+			d.bytes(v)
+			if d.err != nil {
+				return d.failure()
+			}
+			return c.alloc.WriteKV(layer, cell, backend.KVBlock, k, v)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
