@@ -25,16 +25,15 @@ var (
 	gpt4o      = []scanner{caseRules{contractions: true, digits: 3, tail: "\r\n/"}.scan}
 	tekken     = []scanner{caseRules{digits: 1, tail: "\r\n/"}.scan}
 	kimiK2     = []scanner{caseRules{contractions: true, digits: 3, tail: "\r\n", apartHan: true}.scan}
-	tinyAya    = []scanner{scanWordEndGroups, gpt4o[0]}
+	tinyAya    = []scanner{scanWordEndGroups, scanWordEndThrees, gpt4o[0]}
 	youtu      = []scanner{scanYoutu, caseRules{contractions: true, digits: 1, tail: "\r\n/"}.scan}
 	deepseekV3 = []scanner{scanNumber3, scanSet(isCJKKana), isolate(matchPunctuated(false))}
-	spark      = []scanner{scanNumber3, scanSet(isCJKKana), isolate(matchPunctuated(true))}
-	afmoe      = []scanner{scanGroups, scanSet(isAsian), isolate(matchPunctuated(false))}
+	spark      = []scanner{scanNumber3, scanSet(isCJKKana), isolate(matchPunctuated(true)), scanNumber1}
+	afmoe      = []scanner{scanGroups, scanThrees, scanSet(isAsian), isolate(matchPunctuated(false))}
 	falcon     = []scanner{scanMarks("$+<=>^~|`"), scanGPT2, scanASCIITriples}
 	byDefault  = []scanner{scanMarks("$+<=>^~|"), scanGPT2, scanNumberRun, scanASCIITriples}
 	clauses    = []scanner{scanClause}
 	viking     = []scanner{scanClause, scanNumber1}
-	superBPE   = []scanner{scanNumberRun, scanGroups}
 
 	deepseekLLM   = []scanner{scanBreak, scanSpaced(isAlphabetic), scanSpaced(isPunctuation), scanTrailingSpace, scanSet(isCJKHangul), scanNumberRun}
 	deepseekCoder = []scanner{scanBreak, scanSpaced(classIs(letter)), scanSpaced(classIs(punct)), scanSet(isCJKHangul), scanNumber1}
@@ -49,10 +48,12 @@ var preTokenizers = func() map[string]preTokenizer {
 		}
 	}
 	add(preTokenizer{scanners: gpt2},
-		"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum", "modern-bert",
-		"jina-v1-en", "jina-v2-code", "roberta-bpe", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4")
+		"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum",
+		"jina-v1-en", "jina-v2-code", "roberta-bpe", "jais", "trillion", "granite-docling", "exaone4")
+	add(preTokenizer{scanners: gpt2, nfc: true}, "mpt", "olmo", "modern-bert")
+	add(preTokenizer{scanners: digitGPT2, nfc: true}, "command-r")
 	add(preTokenizer{scanners: digitGPT2},
-		"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2")
+		"starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2")
 	add(preTokenizer{scanners: llama3, ignoreMerges: true, addBOS: true},
 		"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano")
 	add(preTokenizer{scanners: llama3}, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe")
@@ -80,7 +81,6 @@ var preTokenizers = func() map[string]preTokenizer {
 	add(preTokenizer{scanners: byDefault}, "default")
 	add(preTokenizer{scanners: clauses}, "poro-chat", "bloom", "gpt3-finnish")
 	add(preTokenizer{scanners: viking}, "viking")
-	add(preTokenizer{scanners: superBPE}, "superbpe")
 	return m
 }()
 

@@ -374,15 +374,16 @@ func scanNumbers(s string, max int) int {
 	return skipNot(s, 0, number)
 }
 
-// scanGroups cuts runs of numbers into groups of three counted from the right.
+// scanGroups isolates runs of numbers, and cuts off what must stand before the rest so that the rest is in groups of three counted from the
+// right. scanThrees cuts that rest: knowing the length of a run at every group of it would take quadratic time.
 func scanGroups(s string) int {
-	if c, _ := classAt(s, 0); c&number == 0 {
-		return skipNot(s, 0, number)
+	if end := skip(s, 0, number); end > 0 {
+		return leadingGroup(s, end)
 	}
-	return leadingGroup(s, skip(s, 0, number))
+	return skipNot(s, 0, number)
 }
 
-// scanWordEndGroups stands for \d{1,3}(?=(?:\d{3})*\b), isolated: as scanGroups, but only decimal digits, and only
+// scanWordEndGroups stands, together with scanThrees, for \d{1,3}(?=(?:\d{3})*\b), isolated: as scanGroups, but only decimal digits, and only
 // in runs that no word character follows.
 func scanWordEndGroups(s string) int {
 	end := skipDecimals(s, 0)
@@ -403,13 +404,37 @@ func scanWordEndGroups(s string) int {
 	return end
 }
 
-// leadingGroup returns the end of the first group of the run s[:end]: one to three characters, so that threes remain.
+// leadingGroup returns the end of the one or two characters of the run s[:end] that are too many for threes, or end if there are none.
 func leadingGroup(s string, end int) int {
-	first := (utf8.RuneCountInString(s[:end])-1)%3 + 1
+	over := utf8.RuneCountInString(s[:end]) % 3
+	if over == 0 {
+		return end
+	}
+	return skipRunes(s, over)
+}
+
+// scanThrees cuts the runs of whole groups that the scanner before it left; they are the pieces that end in a number.
+func scanThrees(s string) int {
+	if last, _ := utf8.DecodeLastRuneInString(s); !unicode.IsNumber(last) {
+		return len(s)
+	}
+	return skipRunes(s, 3)
+}
+
+// scanWordEndThrees is scanThrees for decimal digits: after scanWordEndGroups a piece that ends in one is a run of them.
+func scanWordEndThrees(s string) int {
+	if last, _ := utf8.DecodeLastRuneInString(s); !unicode.IsDigit(last) {
+		return len(s)
+	}
+	return skipRunes(s, 3)
+}
+
+// skipRunes returns the end of the first n characters of s.
+func skipRunes(s string, n int) int {
 	i := 0
-	for range first {
-		_, n := runeAt(s, i)
-		i += n
+	for range n {
+		_, size := runeAt(s, i) // 0 at the end
+		i += size
 	}
 	return i
 }
@@ -426,7 +451,7 @@ func skipDecimals(s string, i int) int {
 
 func wordFollows(s string, i int) bool {
 	v, n := runeAt(s, i)
-	return n > 0 && (unicode.IsLetter(v) || unicode.IsMark(v) || unicode.IsNumber(v) || unicode.Is(unicode.Pc, v))
+	return n > 0 && (unicode.IsLetter(v) || unicode.IsMark(v) || unicode.IsDigit(v) || unicode.In(v, unicode.Nl, unicode.Pc))
 }
 
 // scanASCIITriples stands for [0-9][0-9][0-9], isolated.
