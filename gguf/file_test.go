@@ -17,7 +17,7 @@ func TestTensorData(t *testing.T) {
 	b := smallModel(t)
 	for _, o := range openers {
 		t.Run(o.name, func(t *testing.T) {
-			f, err := o.open(t, b)
+			f, err := open(t, o, b)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestNoCopy(t *testing.T) {
 func TestClose(t *testing.T) {
 	for _, o := range openers {
 		t.Run(o.name, func(t *testing.T) {
-			f, err := o.open(t, smallModel(t))
+			f, err := open(t, o, smallModel(t))
 			if err != nil {
 				t.Fatal(err)
 			}

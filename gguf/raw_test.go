@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"sync"
 	"testing"
 )
 
@@ -40,18 +42,32 @@ func (r *raw) tensor(name string, typ uint32, offset uint64, dims ...uint64) *ra
 // pad fills up to a multiple of align.
 func (r *raw) pad(align int) *raw { return r.zeros((align - len(r.b)%align) % align) }
 
-// openers are all the ways to the same parser.
-var openers = []struct {
+// opener is a way to the parser. The file at path() has the bytes b.
+type opener struct {
 	name string
-	open func(t testing.TB, b []byte) (*File, error)
-}{
-	{"bytes", func(_ testing.TB, b []byte) (*File, error) { return NewBytes(b) }},
-	{"reader", func(_ testing.TB, b []byte) (*File, error) { return NewReader(bytes.NewReader(b), int64(len(b))) }},
-	{"reader with a window of 1", func(_ testing.TB, b []byte) (*File, error) {
+	open func(b []byte, path func() string) (*File, error)
+}
+
+// inMemory are the ways that need no file.
+var inMemory = []opener{
+	{"bytes", func(b []byte, _ func() string) (*File, error) { return NewBytes(b) }},
+	{"reader", func(b []byte, _ func() string) (*File, error) {
+		return NewReader(bytes.NewReader(b), int64(len(b)))
+	}},
+	{"reader with a window of 1", func(b []byte, _ func() string) (*File, error) {
 		return newSingle(&part{r: bytes.NewReader(b), size: int64(len(b)), window: 1}, config{})
 	}},
-	{"mapped", func(t testing.TB, b []byte) (*File, error) { return Open(tempFile(t, b)) }},
-	{"plain reads", func(t testing.TB, b []byte) (*File, error) { return Open(tempFile(t, b), WithoutMmap()) }},
+}
+
+// openers are all the ways.
+var openers = append(slices.Clip(inMemory),
+	opener{"mapped", func(_ []byte, path func() string) (*File, error) { return Open(path()) }},
+	opener{"plain reads", func(_ []byte, path func() string) (*File, error) { return Open(path(), WithoutMmap()) }},
+)
+
+// tempOf makes the file for an opener when it is first asked for.
+func tempOf(t testing.TB, b []byte) func() string {
+	return sync.OnceValue(func() string { return tempFile(t, b) })
 }
 
 func tempFile(t testing.TB, b []byte) string {
@@ -62,6 +78,8 @@ func tempFile(t testing.TB, b []byte) string {
 	}
 	return path
 }
+
+func open(t testing.TB, o opener, b []byte) (*File, error) { return o.open(b, tempOf(t, b)) }
 
 // text is an error without the path, which only some openers know.
 func text(t testing.TB, err error) string {
@@ -82,30 +100,34 @@ func text(t testing.TB, err error) string {
 // all of them agree to the letter. It returns what the first one said.
 func verdict(t testing.TB, b []byte) (*File, error) {
 	t.Helper()
-	first, firstErr := openers[0].open(t, b)
+	return verdictOf(t, b, openers)
+}
+
+func verdictOf(t testing.TB, b []byte, ways []opener) (*File, error) {
+	t.Helper()
+	first, firstErr := NewBytes(b)
 	if (first == nil) == (firstErr == nil) {
 		t.Fatalf("file %v and error %v", first, firstErr)
 	}
-	check := func(name string, b []byte, open func(testing.TB, []byte) (*File, error)) {
-		f, err := open(t, b)
-		if got, want := text(t, err), text(t, firstErr); got != want {
-			t.Errorf("%s says %q, %s says %q", name, got, openers[0].name, want)
-		}
-		if f != nil {
-			if err := f.Close(); err != nil {
-				t.Error(err)
+	check := func(b []byte, as string) {
+		path := tempOf(t, b)
+		for _, o := range ways {
+			f, err := o.open(b, path)
+			if got, want := text(t, err), text(t, firstErr); got != want {
+				t.Errorf("%s%s says %q, want %q", o.name, as, got, want)
+			}
+			if f != nil {
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	}
-	for _, o := range openers[1:] {
-		check(o.name, b, o.open)
-	}
-	if len(b) > 8 && bytes.Equal(b[:8], header(3, 0, 0).b[:8]) {
+	check(b, "")
+	if bytes.HasPrefix(b, header(3, 0, 0).b[:8]) {
 		old := bytes.Clone(b)
 		old[4] = 2
-		for _, o := range openers {
-			check("version 2, "+o.name, old, o.open)
-		}
+		check(old, " as version 2")
 	}
 	return first, firstErr
 }

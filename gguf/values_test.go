@@ -26,7 +26,7 @@ func TestValuesRoundTrip(t *testing.T) {
 		"nested": []any{[]uint32{1, 2}, []string{"x"}, []any{[]bool{true}}},
 	}
 	for _, o := range openers {
-		f, err := o.open(t, b)
+		f, err := open(t, o, b)
 		if err != nil {
 			t.Fatal(err)
 		}
