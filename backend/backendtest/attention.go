@@ -1,0 +1,551 @@
+package backendtest
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/quant"
+)
+
+func testRoPE(t *testing.T, suite *suite) {
+	s := suite.start(t)
+	r := random(8)
+	factors := []float32{1, 1.5, 2, 8, 8, 8, 8, 8}
+	s.load(vector("factors", factors))
+	base := graph.RoPE{Base: 10000, Scale: 1, Dim: 16, Heads: 3, HeadDim: 16}
+	with := func(change func(*graph.RoPE)) graph.RoPE {
+		op := base
+		change(&op)
+		return op
+	}
+	cases := []struct {
+		name string
+		op   graph.RoPE
+	}{
+		{"plain", base},
+		{"one head of two", with(func(op *graph.RoPE) { op.Heads, op.HeadDim, op.Dim = 1, 2, 2 })},
+		{"part of the head", with(func(op *graph.RoPE) { op.HeadDim = 22 })},
+		{"odd head", with(func(op *graph.RoPE) { op.HeadDim, op.Dim = 7, 6 })},
+		{"linear scaling", with(func(op *graph.RoPE) { op.Scale = 0.25 })},
+		{"factors", with(func(op *graph.RoPE) { op.Factors = "factors"; op.Base = 500000 })},
+		{"yarn", with(func(op *graph.RoPE) {
+			op.Scale, op.ExtFactor, op.BetaFast, op.BetaSlow, op.OrigContext = 0.25, 1, 32, 1, 4096
+		})},
+		{"yarn with attention factor", with(func(op *graph.RoPE) {
+			op.Scale, op.ExtFactor, op.AttnFactor, op.BetaFast, op.BetaSlow, op.OrigContext = 0.125, 1, 0.8, 32, 1, 2048
+		})},
+	}
+	for _, style := range []graph.RoPEStyle{graph.RoPEInterleaved, graph.RoPEHalves} {
+		for _, c := range cases {
+			t.Run(fmt.Sprintf("%v/%s", style, c.name), func(t *testing.T) {
+				s, op := s.in(t), c.op
+				op.Style = style
+				s.need(op, graph.F32)
+				var f []float32
+				if op.Factors != "" {
+					f = factors
+				}
+				positions := []int32{0, 1, 5, 130, 4097}
+				x := normal(r, op.Heads*op.HeadDim*len(positions))
+				got := s.must(op, floats("x", x, op.Heads*op.HeadDim, len(positions)), ints("positions", positions))
+				s.near("result", got, refRoPE(op, x, positions, f), boundMath)
+				s.unrotated(op, got, x)
+			})
+		}
+	}
+	t.Run("known values", func(t *testing.T) { s.in(t).knownRotations() })
+}
+
+// unrotated checks that features beyond Dim are copied.
+func (s *session) unrotated(op graph.RoPE, got, x []float32) {
+	s.t.Helper()
+	for h := 0; h < len(x); h += op.HeadDim {
+		s.equal("features that are not rotated", got[h+op.Dim:h+op.HeadDim], x[h+op.Dim:h+op.HeadDim])
+	}
+}
+
+// knownRotations compares with numbers worked out by hand: taking one pairing for the
+// other gives text that only degenerates after a while.
+func (s *session) knownRotations() {
+	op := graph.RoPE{Base: 10000, Scale: 1, Dim: 4, Heads: 1, HeadDim: 4}
+	s.need(op, graph.F32)
+	x := floats("x", []float32{1, 2, 3, 4}, 4, 1)
+	pos := ints("positions", []int32{1})
+	s.near("interleaved", s.must(op, x, pos), []float64{-1.142640, 1.922076, 2.959851, 4.029800}, 1e-12)
+	op.Style = graph.RoPEHalves
+	s.near("halves", s.must(op, x, pos), []float64{-1.984111, 1.959901, 2.462378, 4.019800}, 1e-12)
+	op.Dim = 2
+	s.near("halves, two of four", s.must(op, x, pos), []float64{-1.142640, 1.922076, 3, 4}, 1e-12)
+}
+
+// attending is a layer under test: its operation and what is stored in it.
+type attending struct {
+	op     graph.Attention
+	params graph.Params
+	ref    *refKV
+}
+
+func newAttending(op graph.Attention, cells int, t graph.DType) *attending {
+	return &attending{
+		op:     op,
+		params: graph.Params{Cells: cells, KVType: t, ExplicitSpan: op.ExplicitSpan, Mode: op.Mode},
+		ref:    newRefKV(cells, op.KVHeads*op.HeadDim, t),
+	}
+}
+
+// needAttention skips unless the device has all that the test will run.
+func (s *session) needAttention(a *attending) {
+	s.t.Helper()
+	s.need(a.op, graph.F32)
+	s.need(graph.KVStore{Layer: a.op.Layer}, graph.F32)
+	s.need(graph.KVLoad{Layer: a.op.Layer}, a.params.KVType)
+	caps := s.b.Capabilities()
+	if a.op.ExplicitSpan && !caps.ExplicitSpan {
+		s.t.Skipf("%s does not read explicit spans", s.b.Name())
+	}
+	if a.params.KVType == graph.F16 && !caps.PackedKV {
+		s.t.Skipf("%s does not read regions of F16", s.b.Name())
+	}
+}
+
+// step is one batch of tokens.
+type step struct {
+	q, k, v   []float32
+	positions []int32
+	cells     []int32
+	spans     []int32
+}
+
+func (a *attending) randomStep(seed uint64, positions, cells []int32) step {
+	r := random(seed)
+	n, width := len(positions), a.op.KVHeads*a.op.HeadDim
+	return step{
+		q: normal(r, n*a.op.Heads*a.op.HeadDim), k: normal(r, n*width), v: normal(r, n*width),
+		positions: positions, cells: cells,
+	}
+}
+
+// tokens returns the tokens lo to hi-1 of a step.
+func (a *attending) tokens(st step, lo, hi int) step {
+	qw, kw := a.op.Heads*a.op.HeadDim, a.op.KVHeads*a.op.HeadDim
+	part := step{q: st.q[lo*qw : hi*qw], k: st.k[lo*kw : hi*kw], v: st.v[lo*kw : hi*kw],
+		positions: st.positions[lo:hi], cells: st.cells[lo:hi]}
+	if st.spans != nil {
+		part.spans = st.spans[lo*2*graph.MaxRuns : hi*2*graph.MaxRuns]
+	}
+	return part
+}
+
+// attend stores a step's keys and values and attends.
+func (s *session) attend(a *attending, st step) ([]float32, error) {
+	s.t.Helper()
+	n, width := len(st.positions), a.op.KVHeads*a.op.HeadDim
+	inputs := []input{
+		floats("q", st.q, a.op.Heads*a.op.HeadDim, n), floats("k", st.k, width, n), floats("v", st.v, width, n),
+		ints("positions", st.positions), ints("cells", st.cells),
+	}
+	if a.op.ExplicitSpan {
+		inputs = append(inputs, ints("spans", st.spans, 2*graph.MaxRuns, n))
+	}
+	b := graph.NewBuilder(a.params)
+	ids := append(declare(b, inputs), graph.None)
+	stored := b.KVStore("store", a.op.Layer, ids[1], ids[2], ids[4])
+	kv := b.KVLoad("load", a.op.Layer, stored)
+	b.Output(b.Attention("out", ids[0], kv, ids[3], ids[5], a.op))
+	results, err := s.run(s.build(b), apart, inputs...)
+	if err == nil {
+		a.ref.store(st.k, st.v, st.cells)
+	}
+	return results["out"], err
+}
+
+func (s *session) mustAttend(a *attending, st step) []float32 {
+	s.t.Helper()
+	v, err := s.attend(a, st)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+// spansOf makes spans for tokens from runs of cells: pairs of first cell and length.
+func spansOf(tokens int, runs ...int32) []int32 {
+	var spans []int32
+	for range tokens {
+		span := make([]int32, 2*graph.MaxRuns)
+		copy(span, runs)
+		spans = append(spans, span...)
+	}
+	return spans
+}
+
+var kvTypes = []graph.DType{graph.F16, graph.F32}
+
+// testKV checks that a stored row comes back. Attention to a single cell is the value
+// in it, so this reads a region without knowing its order.
+func testKV(t *testing.T, suite *suite) {
+	for _, kvType := range kvTypes {
+		t.Run(kvType.String(), func(t *testing.T) {
+			s := suite.start(t)
+			a := newAttending(graph.Attention{Heads: 2, KVHeads: 2, HeadDim: 8, Scale: 1, ExplicitSpan: true}, 64, kvType)
+			s.needAttention(a)
+			cells := []int32{3, 4, 5, 63, 0, 17, 16, 31, 32}
+			st := a.randomStep(9, make([]int32, len(cells)), cells)
+			copy(st.v, []float32{0, 1e-7, 65504, -65504, 1.0009766, 5.9604645e-08})
+			spans := func() (spans []int32) {
+				for _, c := range cells {
+					spans = append(spans, spansOf(1, c, 1)...)
+				}
+				return spans
+			}()
+			st.spans = spans
+			got := s.mustAttend(a, st)
+			want := make([]float64, len(st.v))
+			for i, v := range st.v {
+				want[i] = float64(a.ref.round(v))
+			}
+			s.near("values read back", got, want, 0)
+
+			// A later store to some cells leaves the others alone.
+			again := a.randomStep(10, []int32{0, 0}, []int32{4, 16})
+			again.spans = spansOf(2, 4, 1)
+			s.mustAttend(a, again)
+			st.k, st.v = a.gather(a.ref.k, cells), a.gather(a.ref.v, cells)
+			for i, v := range st.v {
+				want[i] = float64(v)
+			}
+			s.near("values after another store", s.mustAttend(a, st), want, 0)
+
+			// Another layer has its own regions.
+			b := newAttending(a.op, 64, kvType)
+			b.op.Layer = 1
+			other := b.randomStep(11, []int32{0}, []int32{4})
+			other.spans = spansOf(1, 4, 1)
+			s.mustAttend(b, other)
+			s.near("values after a store to another layer", s.mustAttend(a, st), want, 0)
+		})
+	}
+}
+
+// gather returns the rows of the cells.
+func (a *attending) gather(region []float32, cells []int32) []float32 {
+	var rows []float32
+	for _, c := range cells {
+		rows = append(rows, region[int(c)*a.ref.width:int(c+1)*a.ref.width]...)
+	}
+	return rows
+}
+
+var attentionShapes = []struct{ heads, kvHeads, dim, window int }{
+	{1, 1, 4, 0}, {4, 2, 16, 0}, {9, 3, 64, 0}, {6, 1, 80, 0}, {3, 3, 33, 0}, {2, 1, 1, 0}, {14, 2, 128, 0},
+	{4, 2, 16, 1}, {4, 2, 16, 5}, {2, 2, 32, 128}, {2, 1, 32, 131},
+}
+
+// testAttention checks attention over a prompt and the steps after it, long enough to
+// cross the borders of chunks.
+func testAttention(t *testing.T, suite *suite) {
+	s := suite.start(t)
+	for _, kvType := range kvTypes {
+		for _, c := range attentionShapes {
+			name := fmt.Sprintf("%v/heads=%d/kv=%d/dim=%d/window=%d", kvType, c.heads, c.kvHeads, c.dim, c.window)
+			t.Run(name, func(t *testing.T) {
+				s := s.in(t)
+				defer s.forget()
+				a := newAttending(graph.Attention{
+					Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, Window: c.window,
+					Scale: float32(1 / math.Sqrt(float64(c.dim))),
+				}, 272, kvType)
+				s.needAttention(a)
+				done := 0
+				for i, n := range []int{1, 2, 3, 122, 1, 130, 7} {
+					pos := sequence(done, n)
+					st := a.randomStep(uint64(20+i), pos, pos)
+					got := s.mustAttend(a, st)
+					want := refAttention(a.op, st.q, a.ref, func(token int) []int32 {
+						return window(sequence(0, int(pos[token])+1), c.window)
+					})
+					s.near(fmt.Sprintf("positions %d to %d", done, done+n-1), got, want, boundHalf)
+					done += n
+				}
+			})
+		}
+	}
+}
+
+func window(cells []int32, n int) []int32 {
+	if n > 0 && n < len(cells) {
+		return cells[len(cells)-n:]
+	}
+	return cells
+}
+
+// testSpans checks that it makes no difference where the cells of a sequence lie, that
+// sequences in one batch do not see each other, and full attention.
+func testSpans(t *testing.T, suite *suite) {
+	s := suite.start(t)
+	for _, kvType := range kvTypes {
+		for _, w := range []int{0, 9, 140} {
+			t.Run(fmt.Sprintf("%v/window=%d", kvType, w), func(t *testing.T) {
+				s := s.in(t)
+				defer s.forget()
+				plain := newAttending(graph.Attention{Heads: 4, KVHeads: 2, HeadDim: 16, Scale: 0.25, Window: w}, 512, kvType)
+				s.needAttention(plain)
+				spread := newAttending(plain.op, 512, kvType)
+				spread.op.ExplicitSpan, spread.op.Layer = true, 1
+				s.needAttention(spread)
+
+				n := 200
+				st := plain.randomStep(30, sequence(0, n), sequence(0, n))
+				want := s.mustAttend(plain, st)
+				ref := refAttention(plain.op, st.q, plain.ref, func(token int) []int32 { return window(sequence(0, token+1), w) })
+				s.near("one run", want, ref, boundHalf)
+				for _, runs := range [][]int32{
+					{0, 512}, {300, 200},
+					{400, 100, 0, 3, 500, 12, 17, 1, 250, 84},
+					{64, 32, 0, 32, 256, 32, 32, 32, 448, 32, 384, 32, 96, 4, 128, 4},
+				} {
+					st.cells = nil
+					for i := 0; i < len(runs); i += 2 {
+						st.cells = append(st.cells, sequence(int(runs[i]), int(runs[i+1]))...)
+					}
+					st.cells, st.spans = st.cells[:n], spansOf(n, runs...)
+					s.equal(fmt.Sprintf("in the runs %v", runs), s.mustAttend(spread, st), want)
+				}
+			})
+		}
+	}
+	t.Run("two sequences", func(t *testing.T) { s.in(t).twoSequences() })
+	t.Run("full", func(t *testing.T) { s.in(t).fullAttention() })
+}
+
+// twoSequences runs one batch with tokens of two sequences, and each alone.
+func (s *session) twoSequences() {
+	defer s.forget()
+	a := newAttending(graph.Attention{Heads: 4, KVHeads: 2, HeadDim: 16, Scale: 0.25, ExplicitSpan: true}, 64, graph.F16)
+	s.needAttention(a)
+	first := a.randomStep(31, sequence(0, 5), sequence(0, 5))
+	first.spans = spansOf(5, 0, 16)
+	second := a.randomStep(32, sequence(0, 3), sequence(32, 3))
+	second.spans = spansOf(3, 32, 16)
+	want := append(s.mustAttend(a, first), s.mustAttend(a, second)...)
+	s.forget()
+	both := step{
+		q: append(first.q[:len(first.q):len(first.q)], second.q...), k: append(first.k[:len(first.k):len(first.k)], second.k...),
+		v: append(first.v[:len(first.v):len(first.v)], second.v...), positions: []int32{0, 1, 2, 3, 4, 0, 1, 2},
+		cells: []int32{0, 1, 2, 3, 4, 32, 33, 34}, spans: append(first.spans[:len(first.spans):len(first.spans)], second.spans...),
+	}
+	s.equal("both in one batch", s.mustAttend(a, both), want)
+}
+
+func (s *session) fullAttention() {
+	defer s.forget()
+	a := newAttending(graph.Attention{Heads: 2, KVHeads: 1, HeadDim: 8, Scale: 0.3, Mode: graph.Full, ExplicitSpan: true}, 48, graph.F32)
+	s.needAttention(a)
+	st := a.randomStep(33, sequence(0, 7), []int32{20, 21, 22, 4, 5, 6, 7})
+	st.spans = spansOf(7, 20, 3, 4, 4)
+	got := s.mustAttend(a, st)
+	s.near("full attention", got, refAttention(a.op, st.q, a.ref, func(int) []int32 { return st.cells }), boundHalf)
+}
+
+// testAttentionBatch checks that a prompt in pieces gives the bits of the whole.
+func testAttentionBatch(t *testing.T, suite *suite) {
+	s := suite.start(t)
+	for _, kvType := range kvTypes {
+		t.Run(kvType.String(), func(t *testing.T) {
+			s := s.in(t)
+			defer s.forget()
+			a := newAttending(graph.Attention{Heads: 6, KVHeads: 2, HeadDim: 32, Scale: 0.2}, 160, kvType)
+			s.needAttention(a)
+			const n = 150
+			whole := a.randomStep(34, sequence(0, n), sequence(0, n))
+			want := s.mustAttend(a, whole)
+			for _, size := range []int{1, 2, 7, 16, 64} {
+				s.forget()
+				var got []float32
+				for at := 0; at < n; at += size {
+					got = append(got, s.mustAttend(a, a.tokens(whole, at, min(n, at+size)))...)
+				}
+				s.equal(fmt.Sprintf("in pieces of %d", size), got, want)
+			}
+		})
+	}
+}
+
+// testFused compares each fused operation with the operations it stands for.
+func testFused(t *testing.T, suite *suite) {
+	s := suite.start(t)
+	for _, types := range [][3]string{{"Q8_0", "Q8_0", "Q8_0"}, {"Q4_K", "Q4_K", "Q6_K"}, {"Q4_0", "F16", "Q4_1"}, {"F32", "F32", "F32"}} {
+		for _, tokens := range []int{1, 5} {
+			for _, norm := range []bool{false, true} {
+				for _, bias := range []bool{false, true} {
+					name := fmt.Sprintf("%v/tokens=%d/norm=%v/bias=%v", types, tokens, norm, bias)
+					t.Run(name, func(t *testing.T) {
+						s := s.in(t)
+						defer s.forget()
+						s.fusedProjections(types, tokens, norm, bias)
+					})
+				}
+			}
+			t.Run(fmt.Sprintf("FFN/%v/tokens=%d", types, tokens), func(t *testing.T) { s.in(t).fusedFFN(types, tokens) })
+		}
+	}
+}
+
+// projections are the weights of a layer in a test of fusion.
+type projections struct {
+	w    [3]graph.MatMul
+	rope graph.RoPE
+	kvh  int
+	norm [2]string
+	x    []float32
+	in   int
+}
+
+// variant builds the path from activations to rotated queries and a store.
+type variant func(b *graph.Builder, p *projections, x, positions, cells graph.NodeID) (q, stored graph.NodeID)
+
+func (s *session) fusedProjections(types [3]string, tokens int, norm, bias bool) {
+	r := random(40)
+	p := &projections{in: 512, kvh: 2, rope: graph.RoPE{Style: graph.RoPEHalves, Base: 10000, Scale: 1, Dim: 16, Heads: 4, HeadDim: 16}}
+	for i, out := range []int{64, 32, 32} {
+		f, err := quant.Lookup(types[i])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		name := fmt.Sprintf("%v%d", types, i)
+		w, _ := randomWeight(s.t, random(uint64(41+i)), name, f, p.in, out)
+		s.load(w, vector(name+".bias", normal(random(uint64(45+i)), out)))
+		p.w[i] = graph.MatMul{Weight: name, Type: f.Name, In: p.in, Out: out}
+		if bias {
+			p.w[i].Bias = name + ".bias"
+		}
+		s.need(p.w[i], graph.F32)
+	}
+	if norm {
+		p.norm = [2]string{"qnorm", "knorm"}
+		s.load(vector("qnorm", normal(r, 16)), vector("knorm", normal(r, 16)))
+	}
+	p.x = normal(r, tokens*p.in)
+	want := s.project(p, tokens, norm, unfused(norm))
+	try := func(op graph.Op, v variant) {
+		if !s.supports(op, graph.F32) {
+			s.t.Logf("%s does not support %s", s.b.Name(), op.Kind())
+			return
+		}
+		got := s.project(p, tokens, norm, v)
+		s.equal(op.Kind().String()+": queries", got["q"], want["q"])
+		s.equal(op.Kind().String()+": attention", got["out"], want["out"])
+		s.equal(op.Kind().String()+": stored values", got["values"], want["values"])
+	}
+	if norm {
+		op := graph.FusedQKVNorm{Q: p.w[0], K: p.w[1], V: p.w[2], QNorm: p.norm[0], KNorm: p.norm[1], Eps: 1e-6, RoPE: p.rope, KVHeads: p.kvh}
+		try(op, func(b *graph.Builder, _ *projections, x, positions, cells graph.NodeID) (q, stored graph.NodeID) {
+			q = b.Node("q", op, x, positions, cells)
+			return q, q
+		})
+		return
+	}
+	op := graph.FusedQKV{Q: p.w[0], K: p.w[1], V: p.w[2], RoPE: p.rope, KVHeads: p.kvh}
+	try(op, func(b *graph.Builder, _ *projections, x, positions, cells graph.NodeID) (q, stored graph.NodeID) {
+		q = b.Node("q", op, x, positions, cells)
+		return q, q
+	})
+	tail := graph.QKVBiasRopeStore{QBias: p.w[0].Bias, KBias: p.w[1].Bias, VBias: p.w[2].Bias, RoPE: p.rope, KVHeads: p.kvh}
+	try(tail, func(b *graph.Builder, p *projections, x, positions, cells graph.NodeID) (q, stored graph.NodeID) {
+		var ids []graph.NodeID
+		for i, w := range p.w {
+			w.Bias = ""
+			ids = append(ids, b.Node(fmt.Sprint("projection", i), w, x))
+		}
+		q = b.Node("q", tail, append(ids, positions, cells)...)
+		return q, q
+	})
+}
+
+// unfused is the path of single operations.
+func unfused(norm bool) variant {
+	return func(b *graph.Builder, p *projections, x, positions, cells graph.NodeID) (q, stored graph.NodeID) {
+		q, k := b.Node("q.proj", p.w[0], x), b.Node("k.proj", p.w[1], x)
+		v := b.Node("v.proj", p.w[2], x)
+		kRope := p.rope
+		kRope.Heads = p.kvh
+		if norm {
+			q = b.Node("q.norm", graph.QKNorm{Weight: p.norm[0], Eps: 1e-6, Heads: p.rope.Heads, HeadDim: p.rope.HeadDim}, q)
+			k = b.Node("k.norm", graph.QKNorm{Weight: p.norm[1], Eps: 1e-6, Heads: p.kvh, HeadDim: p.rope.HeadDim}, k)
+		}
+		q, k = b.RoPE("q", q, positions, p.rope), b.RoPE("k", k, positions, kRope)
+		return q, b.KVStore("store", 0, k, v, cells)
+	}
+}
+
+// project runs a variant followed by attention, over the sequence and over the last
+// token's cell alone, which shows its values.
+func (s *session) project(p *projections, tokens int, norm bool, v variant) map[string][]float32 {
+	s.t.Helper()
+	s.forget()
+	b := graph.NewBuilder(graph.Params{Cells: 32, KVType: graph.F16})
+	x := b.Input("x", graph.F32, p.in, tokens)
+	positions, cells := b.Input("positions", graph.I32, tokens), b.Input("cells", graph.I32, tokens)
+	q, stored := v(b, p, x, positions, cells)
+	kv := b.KVLoad("load", 0, stored)
+	op := graph.Attention{Heads: p.rope.Heads, KVHeads: p.kvh, HeadDim: p.rope.HeadDim, Scale: 0.25}
+	b.Output(q)
+	b.Output(b.Attention("out", q, kv, positions, graph.None, op))
+	op.Window = 1
+	b.Output(b.Attention("values", q, kv, positions, graph.None, op))
+	results, err := s.run(s.build(b), apart, floats("x", p.x, p.in, tokens), ints("positions", sequence(0, tokens)), ints("cells", sequence(0, tokens)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return results
+}
+
+func (s *session) fusedFFN(types [3]string, tokens int) {
+	const in, out = 512, 37
+	var m [2]graph.MatMul
+	for i := range m {
+		f, err := quant.Lookup(types[i+1])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		name := fmt.Sprintf("ffn%v%d", types, i)
+		w, _ := randomWeight(s.t, random(uint64(50+i)), name, f, in, out)
+		s.load(w)
+		m[i] = graph.MatMul{Weight: name, Type: f.Name, In: in, Out: out}
+	}
+	fused := graph.FusedFFN{Gate: m[0], Up: m[1]}
+	s.need(fused, graph.F32)
+	x := floats("x", normal(random(52), in*tokens), in, tokens)
+	b := graph.NewBuilder(graph.Params{})
+	id := declare(b, []input{x})[0]
+	b.Output(b.Mul("out", b.Silu("act", b.Node("gate", m[0], id)), b.Node("up", m[1], id)))
+	want, err := s.run(s.build(b), apart, x)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.equal("FusedFFN", s.must(fused, x), want["out"])
+}
+
+// testRepeatedRuns runs work large enough to be shared among threads again and again.
+func testRepeatedRuns(t *testing.T, suite *suite) {
+	s := suite.start(t)
+	f, err := quant.Lookup("Q8_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	op := graph.MatMul{Weight: "repeated", Type: "Q8_0", In: 512, Out: 301}
+	s.need(op, graph.F32)
+	w, _ := randomWeight(t, random(60), "repeated", f, 512, 301)
+	s.load(w)
+	a := newAttending(graph.Attention{Heads: 8, KVHeads: 4, HeadDim: 32, Scale: 0.2}, 160, graph.F16)
+	s.needAttention(a)
+	x := floats("x", normal(random(61), 512*9), 512, 9)
+	st := a.randomStep(62, sequence(0, 140), sequence(0, 140))
+	product, attention := s.must(op, x), s.mustAttend(a, st)
+	for range 5 {
+		s.equal("product", s.must(op, x), product)
+		s.equal("attention", s.mustAttend(a, st), attention)
+	}
+}
