@@ -125,7 +125,11 @@ func (c *GraphCache) Stats() CacheStats {
 	for _, p := range c.programs {
 		s.Replays += p.Replays()
 	}
-	s.Bytes = c.alloc.Stats().Bytes()
+	a := c.alloc.Stats()
+	s.Bytes = a.Staging
+	for _, d := range a.Devices {
+		s.Bytes += d.Arena + d.KV
+	}
 	return s
 }
 

@@ -284,12 +284,10 @@ func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piec
 	}
 	var answer strings.Builder
 	pieces := 0
-	var last Piece
 	c.session.generate(ctx, tokens, config, func(p Piece, err error) bool {
 		if err == nil {
 			answer.WriteString(p.Text)
 			pieces++
-			last = p
 			c.noteAnswer(prompt, answer.String(), p, pieces == 1)
 		}
 		return yield(p, err)

@@ -25,6 +25,12 @@ type Token = int32
 // Tokenizer turns text into tokens and back. It is safe for concurrent use.
 type Tokenizer = tokenizer.Tokenizer
 
+// EncodeOptions say what the tokens of a text are to contain besides the text.
+type EncodeOptions = tokenizer.EncodeOptions
+
+// DecodeOptions say how tokens are rendered.
+type DecodeOptions = tokenizer.DecodeOptions
+
 // Model is an open model: weights on their devices, the tokenizer, the definition of the
 // forward pass. It is safe for concurrent use. Sessions are made from it.
 type Model struct {

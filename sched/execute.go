@@ -108,6 +108,9 @@ func (p *Program) replay(ctx context.Context, r *run) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("sched: replay of nodes %d to %d on %s: %w", r.split.First, r.split.Last, r.split.Device, err)
 	}
+	if done {
+		p.replays++
+	}
 	return done, nil
 }
 

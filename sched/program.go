@@ -40,6 +40,7 @@ type Program struct {
 
 	observer  Observer
 	noReplay  bool
+	replays   uint64
 	recording uint64 // stands for this binding to devices that replay; see backend.Replayer
 	scratch   []byte // carries inputs and outputs between forms
 	released  bool
@@ -70,6 +71,9 @@ var recordings atomic.Uint64
 
 // Option changes how a program is prepared.
 type Option func(*Program)
+
+// Replays counts the runs that a device launched from a recording.
+func (p *Program) Replays() uint64 { return p.replays }
 
 // WithReplay says whether devices that can record a run may do so. The default is true.
 func WithReplay(on bool) Option { return func(p *Program) { p.noReplay = !on } }

@@ -1,0 +1,75 @@
+// Package testfiles finds the reference files that tests compare with and that are too
+// large to be part of the module: the shared folder (golden results, models) and the folder
+// of the judge (vocabularies and chat templates of many models).
+//
+// A test that needs a file which is not there is skipped and says so, unless
+// MINFER_REQUIRE_SHARED=1 demands that all be there, as continuous integration does.
+package testfiles
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Shared returns the path of a file in the shared folder: $MINFER_SHARED or, by default,
+// the folder named shared beside the repository.
+func Shared(t testing.TB, elem ...string) string {
+	t.Helper()
+	root := os.Getenv("MINFER_SHARED")
+	if root == "" {
+		root = filepath.Join(repository(), "..", "shared")
+	}
+	return find(t, "MINFER_SHARED", root, elem)
+}
+
+// Oracle returns the path of a file in the judge's folder: $ORACLE_DIR or, by default,
+// minfer-oracle in the user's cache.
+func Oracle(t testing.TB, elem ...string) string {
+	t.Helper()
+	root := os.Getenv("ORACLE_DIR")
+	if root == "" {
+		root = filepath.Join(cache(), "minfer-oracle")
+	}
+	return find(t, "ORACLE_DIR", root, elem)
+}
+
+// Model returns the path of a real model that was fetched: in $MINFER_MODELS or, by
+// default, minfer-models in the user's cache.
+func Model(t testing.TB, name string) string {
+	t.Helper()
+	root := os.Getenv("MINFER_MODELS")
+	if root == "" {
+		root = filepath.Join(cache(), "minfer-models")
+	}
+	return find(t, "MINFER_MODELS", root, []string{name})
+}
+
+func find(t testing.TB, variable, root string, elem []string) string {
+	t.Helper()
+	path := filepath.Join(append([]string{root}, elem...)...)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if os.Getenv("MINFER_REQUIRE_SHARED") == "1" {
+		t.Fatalf("%s is missing, and MINFER_REQUIRE_SHARED=1 demands it (set %s)", path, variable)
+	}
+	t.Skipf("needs %s, which is not here (set %s)", path, variable)
+	return ""
+}
+
+// cache is the folder ~/.cache, on every system.
+func cache() string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ".cache"
+	}
+	return filepath.Join(home, ".cache")
+}
+
+// repository is the root of the source tree.
+func repository() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
