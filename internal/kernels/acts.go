@@ -1,9 +1,6 @@
 package kernels
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // BlockSize is the number of activations that share a scale.
 const BlockSize = 32
@@ -34,12 +31,15 @@ type QActs struct {
 	S16 []float32 // [Tokens][In/16] D * float32(sum of 16 quants)
 	S32 []float32 // [Tokens][In/32] D * float32(sum of 32 quants)
 
-	tiles []actBlock // [ceil(Tokens/4)][In/32], or none: see usesTiles
+	// The quants again, in the order in which one of the packed products reads them:
+	// tiles for batches that usesTiles, quads for the others.
+	tiles []actBlock // [ceil(Tokens/4)][In/32]
+	quads []actQuad  // [Tokens][In/16]
 }
 
-// usesTiles says whether a batch of so many tokens goes through the packed
-// product, which multiplies 64-bit words and always works for four tokens.
-func usesTiles(tokens int) bool { return tokens > 2 && bits.UintSize == 64 }
+// usesTiles says whether a batch of so many tokens goes through the product that
+// always works for four tokens.
+func usesTiles(tokens int) bool { return tokens > 2 }
 
 // Reset makes room for tokens rows of in values. What was held is lost.
 func (a *QActs) Reset(tokens, in int) {
@@ -49,9 +49,10 @@ func (a *QActs) Reset(tokens, in int) {
 	a.D = grow(a.D, n/BlockSize)
 	a.S16 = grow(a.S16, n/16)
 	a.S32 = grow(a.S32, n/BlockSize)
-	a.tiles = a.tiles[:0]
 	if usesTiles(tokens) {
 		a.tiles = grow(a.tiles, (tokens+tileTokens-1)/tileTokens*(in/BlockSize))
+	} else {
+		a.quads = grow(a.quads, n/16)
 	}
 }
 
@@ -77,7 +78,11 @@ func (a *QActs) QuantizeToken(t int, x []float32) {
 		s16[2*b], s16[2*b+1] = scale*float32(lo), scale*float32(hi)
 		s32[b] = scale * float32(lo+hi)
 	}
-	if len(a.tiles) == 0 {
+	if !usesTiles(a.Tokens) {
+		quads := a.quads[2*t*nb:][:2*nb]
+		for g := range quads {
+			quads[g].set((*[16]int8)(q[g*16:]))
+		}
 		return
 	}
 	tile, lane := a.tiles[t/tileTokens*nb:][:nb], t%tileTokens

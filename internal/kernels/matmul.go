@@ -51,8 +51,7 @@ func (w *Weight) GetRow(dst []float32, r int) {
 // Scratch is what one worker needs to run any kernel. The zero value is ready;
 // it grows to the largest need and is then reused.
 type Scratch struct {
-	row    quant.IntRow
-	scales [tileRows * 2][]float32 // scale and minimum of each row of a tile
+	rows   [tileRows]quant.IntRow
 	packed []int64
 	floats []float32
 	attend attendScratch
@@ -65,7 +64,7 @@ type Scratch struct {
 // bias is nil or has Out values. Calls with distinct rows may run at the same
 // time, each with its own Scratch.
 func MatMulInt(out []float32, outStride int, w *Weight, r0, r1 int, bias []float32, acts *QActs, s *Scratch) {
-	if len(acts.tiles) != 0 {
+	if usesTiles(acts.Tokens) {
 		matMulIntTiles(out, outStride, w, r0, r1, acts, s)
 	} else {
 		matMulIntRows(out, outStride, w, r0, r1, acts, s)

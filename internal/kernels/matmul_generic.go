@@ -1,103 +1,194 @@
 package kernels
 
-// One token: each row is unpacked and multiplied at once. Several tokens: rows are
-// unpacked and packed three quants to a word, so that one 64-bit multiplication
-// does three products of the integer dot product. Both are exact in the integer
-// part and the same in the float part, so both return the same bits.
+import "github.com/minfer/minfer/internal/quant"
 
-// matMulIntRows is the definition in its simplest form.
+// Both products below are exact in the integer part and follow the contract in the
+// float part, so they return the same bits. They do several of the small products
+// at once by packing quants into 64-bit words: when one factor holds a, b, c from
+// the lowest field up and the other z, y, x, one field of the product is ax+by+cz.
+
+// matMulIntRows is for one or two tokens: rows are used as they are unpacked, two at
+// a time so that the latency of one chain is hidden behind the other.
 func matMulIntRows(out []float32, outStride int, w *Weight, r0, r1 int, acts *QActs, s *Scratch) {
-	f := w.Format
 	nb := w.In / BlockSize
-	s.row.Grow(f, w.In)
-	for r := r0; r < r1; r++ {
-		f.Unpack(&s.row, w.Row(r))
+	for r := r0; r < r1; r += 2 {
+		first, second := &s.rows[0], &s.rows[1]
+		w.Format.Unpack(first, w.Row(r))
+		if r+1 < r1 {
+			w.Format.Unpack(second, w.Row(r+1))
+		} else {
+			second = first
+		}
 		for t := range acts.Tokens {
-			q, d := acts.Q[t*w.In:][:w.In], acts.D[t*nb:][:nb]
-			var sums, mins []float32
-			if f.Min {
-				mins = s.row.Min
-			}
-			var acc float32
-			if f.Group == 32 {
-				if f.Min {
-					sums = acts.S32[t*nb:][:nb]
-				}
-				acc = dotRow32(s.row.Q, s.row.Scale, mins, q, d, sums)
+			a := tokenActs{d: acts.D[t*nb:][:nb], quads: acts.quads[2*t*nb:][:2*nb]}
+			var y0, y1 float32
+			if w.Format.Group == 32 {
+				a.sums = acts.S32[t*nb:][:nb]
+				y0, y1 = dotRows32(first, second, &a)
 			} else {
-				if f.Min {
-					sums = acts.S16[2*t*nb:][:2*nb]
-				}
-				acc = dotRow16(s.row.Q, s.row.Scale, mins, q, d, sums)
+				a.sums = acts.S16[2*t*nb:][:2*nb]
+				y0, y1 = dotRows16(first, second, &a)
 			}
-			out[t*outStride+r] = acc
+			out[t*outStride+r] = y0
+			if r+1 < r1 {
+				out[t*outStride+r+1] = y1
+			}
 		}
 	}
 }
 
-// dotRow32 multiplies a row whose groups have 32 values. mins is nil for formats
-// without minimum.
-func dotRow32(w []int8, scale, mins []float32, q []int8, d, sums []float32) float32 {
-	var acc float32
-	scale = scale[:len(d)]
-	for b, db := range d {
-		isum := float32(dot32((*[32]int8)(w[b*32:]), (*[32]int8)(q[b*32:])))
-		v := mulAdd(isum, scale[b]*db, acc)
-		if tied(v) {
-			v = fmaOdd(isum, scale[b]*db, acc)
+// tokenActs are the activations of one token.
+type tokenActs struct {
+	d     []float32
+	sums  []float32 // by group of the weight
+	quads []actQuad
+}
+
+// dotRows32 multiplies two rows whose groups have 32 values.
+func dotRows32(w0, w1 *quant.IntRow, a *tokenActs) (acc0, acc1 float32) {
+	n := len(a.d)
+	q0, q1, scale0, scale1, mins0, mins1 := w0.Q[:32*n], w1.Q[:32*n], w0.Scale[:n], w1.Scale[:n], w0.Min, w1.Min
+	bias := biasOf(mins0)
+	quads, sums := a.quads[:2*n], a.sums[:n]
+	var v float64
+	for b, d := range a.d {
+		quad := (*[2]actQuad)(quads[2*b:])
+		isum0 := float32(dot32((*[32]int8)(q0[b*32:]), quad, bias))
+		isum1 := float32(dot32((*[32]int8)(q1[b*32:]), quad, bias))
+		d0, d1 := scale0[b]*d, scale1[b]*d
+		if v = mulAdd(isum0, d0, acc0); tied(v) {
+			v = fmaOdd(isum0, d0, acc0)
 		}
-		acc = float32(v)
-		if mins != nil {
-			v = mulAdd(mins[b], sums[b], acc)
-			if tied(v) {
-				v = fmaOdd(mins[b], sums[b], acc)
-			}
-			acc = float32(v)
+		acc0 = float32(v)
+		if v = mulAdd(isum1, d1, acc1); tied(v) {
+			v = fmaOdd(isum1, d1, acc1)
 		}
+		acc1 = float32(v)
+		if mins0 == nil {
+			continue
+		}
+		m0, m1, sum := mins0[b], mins1[b], sums[b]
+		if v = mulAdd(m0, sum, acc0); tied(v) {
+			v = fmaOdd(m0, sum, acc0)
+		}
+		acc0 = float32(v)
+		if v = mulAdd(m1, sum, acc1); tied(v) {
+			v = fmaOdd(m1, sum, acc1)
+		}
+		acc1 = float32(v)
 	}
-	return acc
+	return acc0, acc1
 }
 
-// dotRow16 is dotRow32 for groups of 16 values.
-func dotRow16(w []int8, scale, mins []float32, q []int8, d, sums []float32) float32 {
-	var acc float32
-	scale = scale[:2*len(d)]
-	for g, sg := range scale {
-		isum := float32(dot16((*[16]int8)(w[g*16:]), (*[16]int8)(q[g*16:])))
-		v := mulAdd(isum, sg*d[g/2], acc)
-		if tied(v) {
-			v = fmaOdd(isum, sg*d[g/2], acc)
+// dotRows16 multiplies two rows whose groups have 16 values.
+func dotRows16(w0, w1 *quant.IntRow, a *tokenActs) (acc0, acc1 float32) {
+	n := 2 * len(a.d)
+	q0, q1, scale0, scale1, mins0, mins1 := w0.Q[:16*n], w1.Q[:16*n], w0.Scale[:n], w1.Scale[:n], w0.Min, w1.Min
+	bias := biasOf(mins0)
+	quads, sums := a.quads[:n], a.sums[:n]
+	var v float64
+	for g := range quads {
+		quad := &quads[g]
+		isum0 := float32(dot16((*[16]int8)(q0[g*16:]), quad, bias))
+		isum1 := float32(dot16((*[16]int8)(q1[g*16:]), quad, bias))
+		d := a.d[g/2]
+		d0, d1 := scale0[g]*d, scale1[g]*d
+		if v = mulAdd(isum0, d0, acc0); tied(v) {
+			v = fmaOdd(isum0, d0, acc0)
 		}
-		acc = float32(v)
-		if mins != nil {
-			v = mulAdd(mins[g], sums[g], acc)
-			if tied(v) {
-				v = fmaOdd(mins[g], sums[g], acc)
-			}
-			acc = float32(v)
+		acc0 = float32(v)
+		if v = mulAdd(isum1, d1, acc1); tied(v) {
+			v = fmaOdd(isum1, d1, acc1)
 		}
+		acc1 = float32(v)
+		if mins0 == nil {
+			continue
+		}
+		m0, m1, sum := mins0[g], mins1[g], sums[g]
+		if v = mulAdd(m0, sum, acc0); tied(v) {
+			v = fmaOdd(m0, sum, acc0)
+		}
+		acc0 = float32(v)
+		if v = mulAdd(m1, sum, acc1); tied(v) {
+			v = fmaOdd(m1, sum, acc1)
+		}
+		acc1 = float32(v)
 	}
-	return acc
+	return acc0, acc1
 }
 
-func dot16(a, b *[16]int8) int32 {
-	s := int32(a[0])*int32(b[0]) + int32(a[1])*int32(b[1]) + int32(a[2])*int32(b[2]) + int32(a[3])*int32(b[3])
-	t := int32(a[4])*int32(b[4]) + int32(a[5])*int32(b[5]) + int32(a[6])*int32(b[6]) + int32(a[7])*int32(b[7])
-	s += int32(a[8])*int32(b[8]) + int32(a[9])*int32(b[9]) + int32(a[10])*int32(b[10]) + int32(a[11])*int32(b[11])
-	t += int32(a[12])*int32(b[12]) + int32(a[13])*int32(b[13]) + int32(a[14])*int32(b[14]) + int32(a[15])*int32(b[15])
-	return s + t
+// actQuad is a group of 16 activations as four words of four 16-bit fields: the
+// even and the odd ones of the first eight, then of the second, each with the first
+// in the highest field.
+type actQuad struct {
+	q   [4]int64
+	sum int64
 }
 
-func dot32(a, b *[32]int8) int32 {
-	s := int32(a[0])*int32(b[0]) + int32(a[1])*int32(b[1]) + int32(a[2])*int32(b[2]) + int32(a[3])*int32(b[3])
-	t := int32(a[4])*int32(b[4]) + int32(a[5])*int32(b[5]) + int32(a[6])*int32(b[6]) + int32(a[7])*int32(b[7])
-	s += int32(a[8])*int32(b[8]) + int32(a[9])*int32(b[9]) + int32(a[10])*int32(b[10]) + int32(a[11])*int32(b[11])
-	t += int32(a[12])*int32(b[12]) + int32(a[13])*int32(b[13]) + int32(a[14])*int32(b[14]) + int32(a[15])*int32(b[15])
-	s += int32(a[16])*int32(b[16]) + int32(a[17])*int32(b[17]) + int32(a[18])*int32(b[18]) + int32(a[19])*int32(b[19])
-	t += int32(a[20])*int32(b[20]) + int32(a[21])*int32(b[21]) + int32(a[22])*int32(b[22]) + int32(a[23])*int32(b[23])
-	s += int32(a[24])*int32(b[24]) + int32(a[25])*int32(b[25]) + int32(a[26])*int32(b[26]) + int32(a[27])*int32(b[27])
-	t += int32(a[28])*int32(b[28]) + int32(a[29])*int32(b[29]) + int32(a[30])*int32(b[30]) + int32(a[31])*int32(b[31])
-	return s + t
+func (a *actQuad) set(q *[16]int8) {
+	a.sum = int64(sum16(q))
+	for i := range a.q {
+		j := i/2*8 + i%2
+		a.q[i] = int64(q[j])<<48 + int64(q[j+2])<<32 + int64(q[j+4])<<16 + int64(q[j+6])
+	}
+}
+
+// biasOf returns what makes the quants of a format of four bits or fewer
+// non-negative: they are 0 to 15 if it has a minimum, -8 to 7 if not.
+func biasOf(mins []float32) int64 {
+	if mins != nil {
+		return 0
+	}
+	return 8
+}
+
+const (
+	byteOnes = 0x0101010101010101
+	nibbles  = 0x000f000f000f000f // the low nibble of each 16-bit field
+)
+
+// dot16 returns the exact dot product of 16 weights and a group of activations.
+//
+// Nibbles of biased weights are multiplied four at a time. The highest field of the
+// product, 16 bits, is their dot product: even summed over four words it is at most
+// 16*15*127 < 2^15 in magnitude, and so are the fields below. Weights that the bias
+// brings into four bits take one such sum, others one for each nibble.
+func dot16(w *[16]int8, a *actQuad, bias int64) int64 {
+	x0, x1 := load8((*[8]int8)(w[:8]))^128*byteOnes, load8((*[8]int8)(w[8:]))^128*byteOnes // w+128
+	sub := uint64(128-bias) * byteOnes
+	y0, y1 := x0-sub, x1-sub
+	if (y0|y1)&(0xf0*byteOnes) == 0 {
+		return highest(mulNibbles(y0, y1, a)) - bias*a.sum
+	}
+	return highest(mulNibbles(x0, x1, a)) + highest(mulNibbles(x0>>4, x1>>4, a))<<4 - a.sum<<7
+}
+
+// dot32 is dot16 for two groups.
+func dot32(w *[32]int8, a *[2]actQuad, bias int64) int64 {
+	x0, x1 := load8((*[8]int8)(w[:8]))^128*byteOnes, load8((*[8]int8)(w[8:16]))^128*byteOnes
+	x2, x3 := load8((*[8]int8)(w[16:24]))^128*byteOnes, load8((*[8]int8)(w[24:]))^128*byteOnes
+	sub := uint64(128-bias) * byteOnes
+	y0, y1, y2, y3 := x0-sub, x1-sub, x2-sub, x3-sub
+	if (y0|y1|y2|y3)&(0xf0*byteOnes) == 0 {
+		return highest(mulNibbles(y0, y1, &a[0])) + highest(mulNibbles(y2, y3, &a[1])) - bias*(a[0].sum+a[1].sum)
+	}
+	lo := highest(mulNibbles(x0, x1, &a[0])) + highest(mulNibbles(x2, x3, &a[1]))
+	hi := highest(mulNibbles(x0>>4, x1>>4, &a[0])) + highest(mulNibbles(x2>>4, x3>>4, &a[1]))
+	return lo + hi<<4 - (a[0].sum+a[1].sum)<<7
+}
+
+// mulNibbles multiplies the low nibbles of 16 bytes with the activations.
+func mulNibbles(x0, x1 uint64, a *actQuad) int64 {
+	return int64(x0&nibbles)*a.q[0] + int64(x0>>8&nibbles)*a.q[1] + int64(x1&nibbles)*a.q[2] + int64(x1>>8&nibbles)*a.q[3]
+}
+
+// highest returns the highest field; see middle for the rounding.
+func highest(s int64) int64 { return (s + 1<<47) >> 48 }
+
+// load8 is one load, little-endian, where the machine can do it.
+func load8(q *[8]int8) uint64 {
+	return uint64(uint8(q[0])) | uint64(uint8(q[1]))<<8 | uint64(uint8(q[2]))<<16 | uint64(uint8(q[3]))<<24 |
+		uint64(uint8(q[4]))<<32 | uint64(uint8(q[5]))<<40 | uint64(uint8(q[6]))<<48 | uint64(uint8(q[7]))<<56
 }
 
 const (
@@ -171,26 +262,19 @@ func matMulIntTiles(out []float32, outStride int, w *Weight, r0, r1 int, acts *Q
 // unpackTile packs n rows from r on, and keeps their scales and minima.
 func (s *Scratch) unpackTile(w *Weight, r, n int) {
 	words := w.In / BlockSize * blockWords
-	s.row.Grow(w.Format, w.In)
 	for i := range n {
-		w.Format.Unpack(&s.row, w.Row(r+i))
-		packWeights(s.packed[i*words:][:words], s.row.Q)
-		s.scales[2*i] = append(s.scales[2*i][:0], s.row.Scale...)
-		if w.Format.Min {
-			s.scales[2*i+1] = append(s.scales[2*i+1][:0], s.row.Min...)
-		}
+		row := &s.rows[i]
+		w.Format.Unpack(row, w.Row(r+i))
+		packWeights(s.packed[i*words:][:words], row.Q)
 	}
 }
 
 func (s *Scratch) dotTile(w *Weight, i int, packed []int64, tile []actBlock) [tileTokens]float32 {
-	scale, mins := s.scales[2*i], s.scales[2*i+1]
-	if !w.Format.Min {
-		mins = nil
-	}
+	row := &s.rows[i]
 	if w.Format.Group == 32 {
-		return dotTile32(packed, scale, mins, tile)
+		return dotTile32(packed, row.Scale, row.Min, tile)
 	}
-	return dotTile16(packed, scale, mins, tile)
+	return dotTile16(packed, row.Scale, row.Min, tile)
 }
 
 func dotTile32(packed []int64, scale, mins []float32, tile []actBlock) [tileTokens]float32 {

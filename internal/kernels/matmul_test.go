@@ -173,7 +173,10 @@ func TestMatMulIntExtremes(t *testing.T) {
 			out := make([]float32, 4)
 			MatMulInt(out, 1, w, 0, 1, nil, &acts, &s)
 			want := float32(q)*v*127*32 + 0 // never -0
-			sameBits(t, "product", out, []float32{want, want, want, want})
+			sameBits(t, "product of four tokens", out, []float32{want, want, want, want})
+			acts.Quantize(x, 32, 1, 32)
+			MatMulInt(out[:1], 1, w, 0, 1, nil, &acts, &s)
+			sameBits(t, "product of one token", out[:1], []float32{want})
 		}
 	}
 }
