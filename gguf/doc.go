@@ -41,7 +41,8 @@
 // Tensors lie inside the file, aligned, and do not overlap. general.alignment has
 // to be a power of two and a multiple of 8: the intersection of what the format's
 // description and other readers ask for, so 1 and 24 are refused. What strings
-// say, and the values of weights, are not judged here.
+// say, and the values of weights, are not judged here. A dimension has to fit an
+// int, so a tensor may be refused on a 32-bit platform that a 64-bit one takes.
 //
 // A tensor of an unknown or removed type, or with rows that are not whole
 // blocks, does not keep the file from opening, so that it can be inspected:

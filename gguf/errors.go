@@ -63,8 +63,8 @@ type FormatError struct {
 	Part   int    // the part of a split model, from 0
 	Offset int64  // the byte of the file at which the wrong thing lies
 	What   string // the thing: `tensor "x"`, `key "y"`, "header"
-	Need   uint64 // for ErrTruncated, how many bytes the file would have to have ...
-	Size   int64  // ... and how many it has
+	Size   int64  // bytes of the file
+	Need   uint64 // for ErrTruncated, the bytes that it would have to have
 	Err    error  // the cause, which wraps one of the sentinels
 }
 

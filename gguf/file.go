@@ -45,8 +45,9 @@ func configOf(opts []Option) config {
 	return c
 }
 
-// Open opens the model at path, memory-mapped where the platform can (see
-// [File.Mapped]). If path is the first part of a split model, named
+// Open opens the model at path, memory-mapped where the platform and the file
+// system can; otherwise the file stays open and is read, and [File.Mapped] says
+// so. If path is the first part of a split model, named
 // NAME-00001-of-0000N.gguf, the other parts are opened beside it. The error is
 // a *FormatError for a bad file and wraps the system's error otherwise.
 func Open(path string, opts ...Option) (*File, error) {
@@ -111,8 +112,7 @@ func (p *part) attach(cfg config) error {
 			p.size = int64(len(p.mem))
 			return nil
 		}
-		// Only a file that exists but is too big to map is worth another way.
-		if !errors.Is(err, mmap.ErrTooLarge) {
+		if !errors.Is(err, mmap.ErrCannotMap) {
 			return err
 		}
 	}
@@ -205,7 +205,8 @@ func (f *File) Close() error {
 // Version is the format version, 2 or 3.
 func (f *File) Version() uint32 { return f.parts[0].version }
 
-// Mapped says whether Data returns slices of a memory mapping.
+// Mapped says whether Data returns slices of a memory mapping. For a split model
+// it is enough that one part is mapped.
 func (f *File) Mapped() bool { return f.mapped }
 
 // Parts is the number of files: 1, or more for a split model.

@@ -220,3 +220,79 @@ func TestOpenErrors(t *testing.T) {
 		t.Errorf("error is %v\nwant %s", err, want)
 	}
 }
+
+// A file that cannot be mapped is read, and says so.
+func TestFallsBackToReading(t *testing.T) {
+	const path = "/sys/kernel/uevent_seqnum" // regular, with a size, not mappable, shorter than it says
+	if _, err := mmap.Open(path); !errors.Is(err, mmap.ErrCannotMap) {
+		t.Skip("this system has no file that cannot be mapped")
+	}
+	_, mapped := Open(path)
+	_, read := Open(path, WithoutMmap())
+	if mapped == nil || read == nil || mapped.Error() != read.Error() || !errors.As(mapped, new(*FormatError)) {
+		t.Errorf("mapped: %v\nread: %v", mapped, read)
+	}
+}
+
+// brokenAt is a reader that fails for every read that touches byte at.
+type brokenAt struct {
+	r  io.ReaderAt
+	at int64
+}
+
+var errBroken = errors.New("broken disk")
+
+func (b brokenAt) ReadAt(p []byte, off int64) (int, error) {
+	if off <= b.at && b.at < off+int64(len(p)) {
+		return 0, errBroken
+	}
+	return b.r.ReadAt(p, off)
+}
+
+// Wherever reading fails, the reader's own error comes out.
+func TestReadErrors(t *testing.T) {
+	b := smallModel(t)
+	good := accepted(t, b)
+	dataStart := int64(good.Tensors()[0].Offset)
+	for at := range int64(len(b)) {
+		p := &part{r: brokenAt{bytes.NewReader(b), at}, size: int64(len(b)), window: 1}
+		f, err := newSingle(p, config{})
+		if err != nil {
+			if !errors.Is(err, errBroken) || !errors.As(err, new(*FormatError)) || at >= dataStart {
+				t.Fatalf("byte %d: %v", at, err)
+			}
+			continue
+		}
+		failed := 0
+		for _, w := range f.Tensors() {
+			covers := int64(w.Offset) <= at && at < int64(w.Offset+w.Size)
+			_, err := f.Data(w)
+			r, _ := f.Reader(w)
+			_, readErr := io.ReadAll(r)
+			if errors.Is(err, errBroken) != covers || errors.Is(readErr, errBroken) != covers {
+				t.Errorf("byte %d: %v: %v, %v", at, w, err, readErr)
+			}
+		}
+		for _, key := range f.Keys() {
+			if _, ok := f.Value(key); !ok {
+				failed++
+			}
+		}
+		if failed > 1 || at >= dataStart && failed != 0 {
+			t.Errorf("byte %d: %d keys cannot be read", at, failed)
+		}
+	}
+}
+
+func TestReaderBounds(t *testing.T) {
+	f := accepted(t, smallModel(t))
+	r := partReader{f, 0}
+	if n, err := r.ReadAt(make([]byte, 4), f.Size()-2); n != 2 || err != io.EOF {
+		t.Errorf("across the end: %d, %v", n, err)
+	}
+	for _, off := range []int64{-1, f.Size() + 1} {
+		if n, err := r.ReadAt(make([]byte, 4), off); n != 0 || err != io.EOF {
+			t.Errorf("at %d: %d, %v", off, n, err)
+		}
+	}
+}

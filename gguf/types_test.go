@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -48,7 +49,7 @@ func TestTypesWithoutData(t *testing.T) {
 		}
 	}
 	for _, typ := range []Type{43, 1000, 1<<32 - 1} {
-		if typ.Removed() || typ.Known() || typ.BlockSize() != 0 || typ.String() != "type "+strconv.Itoa(int(uint32(typ))) {
+		if typ.Removed() || typ.Known() || typ.BlockSize() != 0 || typ.String() != fmt.Sprint("type ", uint32(typ)) {
 			t.Errorf("%d (%s) does not count as unknown", uint32(typ), typ)
 		}
 	}

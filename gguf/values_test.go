@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math"
@@ -127,7 +128,32 @@ func TestTypedAccessors(t *testing.T) {
 	}
 }
 
-// The same key and its error say what is there and what would be right.
+func TestFloatRange(t *testing.T) {
+	w := NewWriter()
+	w.SetFloat64("big", 1e300)
+	w.SetFloat64("inf", math.Inf(-1))
+	w.SetFloat64("nan", math.NaN())
+	w.SetFloat64("tiny", 1e-300)
+	var out bytes.Buffer
+	if _, err := w.WriteTo(&out); err != nil {
+		t.Fatal(err)
+	}
+	f := accepted(t, out.Bytes())
+	if v, err := f.Float32("big"); v != 0 || !errors.Is(err, ErrOutOfRange) {
+		t.Errorf("big: %v, %v", v, err)
+	}
+	if v, err := f.Float32("inf"); !math.IsInf(float64(v), -1) || err != nil {
+		t.Errorf("inf: %v, %v", v, err)
+	}
+	if v, err := f.Float32("nan"); v == v || err != nil {
+		t.Errorf("nan: %v, %v", v, err)
+	}
+	if v, err := f.Float32("tiny"); v != 0 || err != nil {
+		t.Errorf("tiny: %v, %v", v, err)
+	}
+}
+
+// A KeyError says what is there and what would be right.
 func TestKeyErrorText(t *testing.T) {
 	f := accepted(t, smallModel(t))
 	_, err := f.Uint32("strings")

@@ -39,8 +39,9 @@ import (
 var (
 	// ErrNotRegular reports a directory, pipe, socket or device.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrTooLarge reports a file that does not fit this platform's address space.
-	ErrTooLarge = errors.New("file does not fit the address space")
+	// ErrCannotMap reports a file that is there but cannot be mapped: it does not
+	// fit the address space, or its file system knows no mappings. It can be read.
+	ErrCannotMap = errors.New("file cannot be mapped")
 	// ErrClosed reports the use of a Mapping after Close.
 	ErrClosed = errors.New("mapping is closed")
 )
@@ -97,11 +98,11 @@ func Open(path string) (*Mapping, error) {
 		return &Mapping{}, nil
 	}
 	if info.Size() > math.MaxInt {
-		return nil, fmt.Errorf("mmap: %s has %d bytes: %w", path, info.Size(), ErrTooLarge)
+		return nil, fmt.Errorf("mmap: %s has %d bytes: %w", path, info.Size(), ErrCannotMap)
 	}
 	data, unmap, err := mapFile(f, int(info.Size()))
 	if err != nil {
-		return nil, fmt.Errorf("mmap: %s: %w", path, err)
+		return nil, fmt.Errorf("mmap: %s: %w: %w", path, ErrCannotMap, err)
 	}
 	return &Mapping{data: data, unmap: unmap}, nil
 }

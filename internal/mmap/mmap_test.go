@@ -76,6 +76,17 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// The kernel's attribute files are regular, have a size, and cannot be mapped.
+func TestCannotMap(t *testing.T) {
+	const path = "/sys/kernel/uevent_seqnum"
+	if info, err := os.Stat(path); runtime.GOOS != "linux" || err != nil || info.Size() == 0 {
+		t.Skip("this system has no file that cannot be mapped")
+	}
+	if _, err := Open(path); !errors.Is(err, ErrCannotMap) {
+		t.Errorf("error is %v", err)
+	}
+}
+
 // The mapping holds the file, not its name.
 func TestUnlinkedFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
