@@ -491,11 +491,13 @@ func dotFloat(w, x []float32) (a float32) {
 	return
 }
 
-// addScaled sets a[i] to FMA(p, v[i], a[i]).
+// addScaled sets a[i] to FMA(p, v[i], a[i]). With p widened beforehand one term does
+// not wait for the one before.
 func addScaled(a []float32, p float32, v []float32) {
 	v = v[:len(a)]
+	wide := float64(p)
 	for i := range a {
-		s := mulAdd(p, v[i], a[i])
+		s := float64(v[i])*wide + float64(a[i])
 		if tied(s) {
 			s = fmaOdd(p, v[i], a[i])
 		}
