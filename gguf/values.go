@@ -335,11 +335,11 @@ func decodeStrings(b []byte, count uint64) ([]string, error) {
 	return values, nil
 }
 
-func uint64FromText(s string) (v uint64) {
-	for i := range 8 {
-		v |= uint64(s[i]) << (8 * i)
-	}
-	return v
+// uint64FromText is written out so that it compiles to one load.
+func uint64FromText(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
 // Value decodes a value of any kind, for listings: uint8 ... float64, bool,
