@@ -110,6 +110,8 @@ type Device struct {
 	calls   [numMethods]int
 	faults  []fault
 	closed  bool
+
+	poisoned []byte
 }
 
 type pendingCopy struct {
@@ -384,16 +386,15 @@ func (d *Device) CopyAcross(dst backend.Backend, to, from backend.Buffer) (backe
 		return d.fence, dst.WriteHost(to, data)
 	}
 	d.copies = append(d.copies, pendingCopy{d.fence, dst, to, from})
-	return d.fence, dst.WriteHost(to, poison(len(data)))
+	return d.fence, dst.WriteHost(to, d.poison(len(data)))
 }
 
-var poisoned []byte
-
-func poison(n int) []byte {
-	for len(poisoned) < n {
-		poisoned = append(poisoned, 0xFF)
+// poison returns n bytes of 0xFF.
+func (d *Device) poison(n int) []byte {
+	for len(d.poisoned) < n {
+		d.poisoned = append(d.poisoned, 0xFF)
 	}
-	return poisoned[:n]
+	return d.poisoned[:n]
 }
 
 // WaitCopy does the copy that was promised.
