@@ -1,6 +1,9 @@
 package kernels
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // AttendChunk is the number of positions whose softmax is computed at once.
 // Chunks begin at multiples of it, whatever the batch and the window.
@@ -19,14 +22,40 @@ type Attention struct {
 	KVHead  int     // the key and value head: elements [KVHead*HeadDim, +HeadDim) of a row
 	Scale   float32 // multiplies the query
 
-	// Positions 0 to N-1 lie in the cells that Runs lists in order; where they list
-	// fewer, position i beyond them lies in cell i. N is the query's own position
-	// plus 1, so causality needs no mask. N is at least 1.
+	// N is the query's own position plus 1, so causality needs no mask. Positions 0 to
+	// N-1 lie in the cells that Runs lists in order; without runs, position i lies in
+	// cell i.
 	N    int
 	Runs []Run
 
 	// Window is the number of positions attended to, the query's own included; 0 for all.
 	Window int
+}
+
+// Check says whether all positions lie in cells that the regions have, which Attend
+// takes for granted.
+func (a *Attention) Check() error {
+	cells := min(a.K.Cells(), a.V.Cells())
+	if a.HeadDim <= 0 || a.KVHead < 0 || a.KVHead >= min(a.K.Dim, a.V.Dim)/a.HeadDim {
+		return fmt.Errorf("kernels: head %d of %d values in rows of %d and %d", a.KVHead, a.HeadDim, a.K.Dim, a.V.Dim)
+	}
+	if a.N < 1 || a.N > cells || a.Window < 0 {
+		return fmt.Errorf("kernels: attention to %d positions, window %d, with %d cells", a.N, a.Window, cells)
+	}
+	if len(a.Runs) == 0 {
+		return nil
+	}
+	left := a.N
+	for i, r := range a.Runs {
+		if r.Cell < 0 || r.Len < 0 || int64(r.Cell)+int64(r.Len) > int64(cells) {
+			return fmt.Errorf("kernels: run %d of cells: %d from %d on, of %d", i, r.Len, r.Cell, cells)
+		}
+		left -= min(left, int(r.Len))
+	}
+	if left > 0 {
+		return fmt.Errorf("kernels: runs of cells cover all but %d of %d positions", left, a.N)
+	}
+	return nil
 }
 
 // attendScratch holds one chunk widened to float32, and the state of the heads.
@@ -75,15 +104,14 @@ func (w *cellWalk) next(p, n int) (cell, length int) {
 		w.skip += int(w.runs[0].Len)
 		w.runs = w.runs[1:]
 	}
-	if len(w.runs) == 0 {
+	if len(w.runs) == 0 { // there were none
 		return p, n
 	}
 	r := w.runs[0]
 	return int(r.Cell) + p - w.skip, min(n, w.skip+int(r.Len)-p)
 }
 
-// loadChunk widens one head of the rows of positions [p0, p1) and returns the walk
-// as it was, for the values that follow the keys.
+// loadChunk widens one head of the rows of positions [p0, p1).
 func loadChunk(dst []float32, k *KVRegion, dim, head int, walk *cellWalk, p0, p1 int) {
 	for p := p0; p < p1; {
 		cell, n := walk.next(p, p1-p)

@@ -128,6 +128,9 @@ func TestAttend(t *testing.T) {
 		q := randFloats(c.heads*c.dim, uint64(c.n))
 		scale := float32(1 / math.Sqrt(float64(c.dim)))
 		a := &Attention{K: k, V: v, HeadDim: c.dim, KVHead: 1, Scale: scale, N: c.n, Runs: c.runs, Window: c.window}
+		if err := a.Check(); err != nil {
+			t.Fatal(err)
+		}
 		out := make([]float32, len(q))
 		Attend(out, q, a, &s)
 		for h := range c.heads {
@@ -146,7 +149,7 @@ func TestAttend(t *testing.T) {
 	}
 }
 
-// TestAttendMasksWhollyWhatItMasks: what lies in masked cells, or beyond the query's
+// TestAttendMasks: what lies in masked cells, or beyond the query's
 // position, has no influence even when it is not a number.
 func TestAttendMasks(t *testing.T) {
 	const n, window, dim = 300, 50, 8
@@ -215,6 +218,32 @@ func TestKVRegion(t *testing.T) {
 		for _, c := range []int{0, 2} {
 			k.Load(got, c, 0)
 			sameBits(t, "neighbour", got, make([]float32, len(row)))
+		}
+	}
+}
+
+func TestAttentionCheck(t *testing.T) {
+	region := NewKVRegion(10, 8, false)
+	good := Attention{K: region, V: region, HeadDim: 4, KVHead: 1, Scale: 1, N: 5, Runs: []Run{{7, 3}, {0, 0}, {0, 2}}}
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*Attention){
+		"no positions":   func(a *Attention) { a.N = 0 },
+		"too many":       func(a *Attention) { a.N, a.Runs = 11, nil },
+		"runs too short": func(a *Attention) { a.N = 6 },
+		"run beyond":     func(a *Attention) { a.Runs = []Run{{8, 5}} },
+		"overflowing":    func(a *Attention) { a.Runs = []Run{{math.MaxInt32, math.MaxInt32}} },
+		"negative cell":  func(a *Attention) { a.Runs = []Run{{-1, 6}} },
+		"negative run":   func(a *Attention) { a.Runs = []Run{{0, -1}, {0, 6}} },
+		"window":         func(a *Attention) { a.Window = -1 },
+		"head":           func(a *Attention) { a.KVHead = 2 },
+		"head size":      func(a *Attention) { a.HeadDim = 0 },
+	} {
+		a := good
+		spoil(&a)
+		if a.Check() == nil {
+			t.Errorf("%s: no error", name)
 		}
 	}
 }

@@ -75,8 +75,9 @@
 // # Use
 //
 // Shapes are the caller's responsibility: the graph has checked them before a
-// kernel runs, NewWeight and NewRoPE check what comes from a file. A slice that
-// is shorter than documented panics, as indexing does. No kernel starts a
+// kernel runs; NewWeight and NewRoPE check what comes from a file, Attention.Check
+// what comes from the host. A slice that is shorter than documented panics, as
+// indexing does. No kernel starts a
 // goroutine or allocates once its buffers have grown; callers split rows, tokens
 // and heads among workers, with one Scratch for each.
 package kernels

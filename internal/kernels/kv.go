@@ -31,10 +31,7 @@ func (k *KVRegion) Store(cell int, row []float32) {
 		copy(k.F32[cell*k.Dim:][:k.Dim], row)
 		return
 	}
-	dst := k.F16[cell*k.Dim:][:k.Dim]
-	for i, v := range row {
-		dst[i] = quant.F32ToF16(v)
-	}
+	quant.EncodeF16(k.F16[cell*k.Dim:][:k.Dim], row)
 }
 
 // Load writes elements [at, at+len(dst)) of a cell's row to dst.
@@ -43,7 +40,5 @@ func (k *KVRegion) Load(dst []float32, cell, at int) {
 		copy(dst, k.F32[cell*k.Dim+at:][:len(dst)])
 		return
 	}
-	for i, v := range k.F16[cell*k.Dim+at:][:len(dst)] {
-		dst[i] = quant.F16ToF32(v)
-	}
+	quant.DecodeF16(dst, k.F16[cell*k.Dim+at:][:len(dst)])
 }

@@ -61,14 +61,14 @@ func NewRoPE(p RoPEParams) (*RoPE, error) {
 	}
 	step := ln(float64(p.Base)) / float64(p.Dim)
 	for i := range r.freq {
-		f := exp64(-step * float64(2*i))
+		f := exp64(float64(-step * float64(2*i)))
 		if p.Factors != nil {
 			f /= float64(p.Factors[i])
 		}
 		by := scale
 		if ext != 0 {
 			ramp := (float64(i) - low) / max(0.001, high-low)
-			mix := (1 - min(1, max(0, ramp))) * ext
+			mix := float64((1 - min(1, max(0, ramp))) * ext)
 			by = float64(scale*(1-mix)) + mix
 		}
 		r.freq[i] = f * by
@@ -118,7 +118,7 @@ func (r *RoPE) Pairs() int { return len(r.freq) }
 func (r *RoPE) CosSin(cos, sin []float32, pos int) {
 	cos, sin = cos[:len(r.freq)], sin[:len(r.freq)]
 	for i, f := range r.freq {
-		s, c := sincos(float64(pos) * f)
+		s, c := sincos(float64(float64(pos) * f))
 		cos[i], sin[i] = float32(c*r.scale), float32(s*r.scale)
 	}
 }
