@@ -8,6 +8,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/gguf"
 	"github.com/minfer/minfer/internal/sampling"
+	"github.com/minfer/minfer/internal/tokenizer"
 )
 
 // Errors that callers can test for with errors.Is. Those with details are also a type
@@ -46,6 +47,9 @@ var (
 	ErrUnknownBackend     = backend.ErrUnknown
 	ErrBackendNotLinked   = backend.ErrNotLinked
 	ErrBackendUnavailable = backend.ErrUnavailable
+	// ErrUnsupportedTokenizer: the file asks for a tokenizer model or a pre-tokenizer that
+	// this library does not have.
+	ErrUnsupportedTokenizer = tokenizer.ErrUnsupported
 	// ErrNonFiniteLogits: the logits hold NaN or infinity, so no token can be chosen.
 	ErrNonFiniteLogits = sampling.ErrNonFinite
 )

@@ -94,9 +94,9 @@ func newModel(f *gguf.File, c *config) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
 	}
-	tok, err := tokenizer.FromMetadata(f)
+	tok, err := NewTokenizer(f)
 	if err != nil {
-		return nil, fmt.Errorf("minfer: %w", err)
+		return nil, err
 	}
 	m := &Model{file: f, def: def, hyper: def.Hyperparameters(), tokenizer: tok}
 	m.fingerprint = sync.OnceValues(func() ([sha256.Size]byte, error) { return fingerprint(f) })
@@ -143,6 +143,19 @@ func (m *Model) Close() error {
 		m.closeErr = errors.Join(m.engine.close(), m.file.Close())
 	})
 	return m.closeErr
+}
+
+// NewTokenizer makes the tokenizer that a file describes, without opening the model: to
+// count tokens, or to look into files whose weights cannot be used here.
+//
+// An error that wraps ErrUnsupportedTokenizer says that the file asks for a tokenizer that
+// this library does not have.
+func NewTokenizer(f *gguf.File) (*Tokenizer, error) {
+	t, err := tokenizer.FromMetadata(f)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	return t, nil
 }
 
 // Tokenizer returns the model's tokenizer.
