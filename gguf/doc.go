@@ -22,6 +22,11 @@
 // A [Type] says how many values make a block, and how many bytes a block takes;
 // this package moves blocks and never looks into them.
 //
+// # Writing
+//
+// A [Writer] collects keys and tensors and writes them in that order, each tensor
+// padded to the alignment. It refuses what a reader would refuse.
+//
 // # Lifetime
 //
 // From a mapped file, [File.Data] returns the mapping itself. After [File.Close]
