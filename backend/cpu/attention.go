@@ -239,8 +239,8 @@ func (d *device) kvStore(in []backend.Operand, kv *backend.KV) error {
 
 // qkv is the payload of a fused projection of queries, keys and values.
 type qkv struct {
-	q, k, v      *graph.MatMul
-	rope         *graph.RoPE
+	m            [3]graph.MatMul // for queries, keys and values
+	rope         graph.RoPE
 	kvHeads      int
 	normed       bool
 	qNorm, kNorm string
@@ -249,9 +249,9 @@ type qkv struct {
 
 func (d *device) fusedQKV(f *qkv, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
 	var parts [3]projection
-	for i, m := range [...]*graph.MatMul{f.q, f.k, f.v} {
+	for i := range f.m {
 		var err error
-		if parts[i], err = d.resolve(m, in[0]); err != nil {
+		if parts[i], err = d.resolve(&f.m[i], in[0]); err != nil {
 			return err
 		}
 	}
@@ -259,7 +259,8 @@ func (d *device) fusedQKV(f *qkv, in []backend.Operand, out backend.Operand, kv 
 	if err != nil {
 		return err
 	}
-	q, err := d.result(in[0], out, f.q.Out)
+	qWidth, kWidth := f.m[0].Out, f.m[1].Out
+	q, err := d.result(in[0], out, qWidth)
 	if err != nil {
 		return err
 	}
@@ -272,20 +273,20 @@ func (d *device) fusedQKV(f *qkv, in []backend.Operand, out backend.Operand, kv 
 			return err
 		}
 	}
-	if f.v.Out != f.k.Out {
-		return misshaped("keys of %d features and values of %d", f.k.Out, f.v.Out)
+	if f.m[2].Out != kWidth {
+		return misshaped("keys of %d features and values of %d", kWidth, f.m[2].Out)
 	}
 	tokens := in[0].Shape.Rows()
-	if err := d.prepareStore(&t, f.rope, f.q.Out, f.k.Out, f.kvHeads, tokens, in[1], in[2], kv); err != nil {
+	if err := d.prepareStore(&t, &f.rope, qWidth, kWidth, f.kvHeads, tokens, in[1], in[2], kv); err != nil {
 		return err
 	}
-	t.k, t.v = d.scratch(0, tokens*f.k.Out), d.scratch(1, tokens*f.v.Out)
+	t.k, t.v = d.scratch(0, tokens*kWidth), d.scratch(1, tokens*kWidth)
 	parts[0].out, parts[1].out, parts[2].out = q, t.k, t.v
 	if err := d.project(x, parts[:]...); err != nil {
 		return err
 	}
 	d.work.store = t
-	return d.pool.run(&d.work.store, tokens, 4*costMove*(f.q.Out+f.k.Out))
+	return d.pool.run(&d.work.store, tokens, 4*costMove*(qWidth+kWidth))
 }
 
 // prepareStore checks what rotation and store need, and fills it in.

@@ -41,6 +41,7 @@ type workspace struct {
 	quant   quantizeTask
 	matMul  matMulTask
 	ffn     ffnTask
+	qkv     qkv
 	store   storeTask
 	attend  attendTask
 }
@@ -60,7 +61,7 @@ func (d *device) Execute(n *graph.Node, in []backend.Operand, out backend.Operan
 func (d *device) guarded(n *graph.Node, in []backend.Operand, out backend.Operand, kv *backend.KV) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer d.keepPanic(&err)
-	if n.Op == nil || int(n.Op.Kind()) >= len(blankOps) {
+	if n.Op == nil || int(n.Op.Kind()) >= numKinds {
 		return backend.ErrUnsupported
 	}
 	t := n.Op.Kind().Traits()
@@ -114,10 +115,12 @@ func (d *device) dispatch(op graph.Op, in []backend.Operand, out backend.Operand
 	case graph.Permute:
 		return d.permute(&op, in, out)
 	case graph.FusedQKV:
-		return d.fusedQKV(&qkv{q: &op.Q, k: &op.K, v: &op.V, rope: &op.RoPE, kvHeads: op.KVHeads}, in, out, kv)
+		d.work.qkv = qkv{m: [3]graph.MatMul{op.Q, op.K, op.V}, rope: op.RoPE, kvHeads: op.KVHeads}
+		return d.fusedQKV(&d.work.qkv, in, out, kv)
 	case graph.FusedQKVNorm:
-		return d.fusedQKV(&qkv{q: &op.Q, k: &op.K, v: &op.V, rope: &op.RoPE, kvHeads: op.KVHeads,
-			normed: true, qNorm: op.QNorm, kNorm: op.KNorm, eps: op.Eps}, in, out, kv)
+		d.work.qkv = qkv{m: [3]graph.MatMul{op.Q, op.K, op.V}, rope: op.RoPE, kvHeads: op.KVHeads,
+			normed: true, qNorm: op.QNorm, kNorm: op.KNorm, eps: op.Eps}
+		return d.fusedQKV(&d.work.qkv, in, out, kv)
 	case graph.QKVBiasRopeStore:
 		return d.qkvBiasRopeStore(&op, in, out, kv)
 	case graph.FusedFFN:

@@ -69,6 +69,7 @@ func (m *memory) alloc(size int, fresh bool) (backend.Buffer, error) {
 	m.buffers++
 	m.used += int64(len(b))
 	m.peak = max(m.peak, m.used)
+	m.trim()
 	return backend.Buffer{ID: s.uses<<slotBits | (i + 1), Size: size}, nil
 }
 
@@ -141,7 +142,12 @@ func (m *memory) release(b backend.Buffer) {
 	c := class(len(bytes))
 	m.free[c] = append(m.free[c], bytes)
 	m.freeBytes += int64(len(bytes))
-	// What is in use and what is kept together stay within the peak of use.
+	m.trim()
+}
+
+// trim lets go of free memory, the smallest pieces first, until what is in use and what
+// is kept together are within the most that was ever in use.
+func (m *memory) trim() {
 	for c := 0; c < len(m.free) && m.used+m.freeBytes > m.peak; {
 		if len(m.free[c]) == 0 {
 			c++

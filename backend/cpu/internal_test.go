@@ -1,0 +1,257 @@
+package cpu
+
+import (
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/kernels"
+)
+
+// countTask counts how often each item was worked on.
+type countTask struct {
+	hits  []atomic.Int32
+	panic int // the item to panic at, or -1
+	slow  bool
+}
+
+func (c *countTask) run(_ *kernels.Scratch, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		if i == c.panic {
+			panic("item reached")
+		}
+		c.hits[i].Add(1)
+	}
+	if c.slow {
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// TestPoolDoesEveryItemOnce runs many jobs of many sizes, some after a pause that
+// sends the workers to sleep.
+func TestPoolDoesEveryItemOnce(t *testing.T) {
+	for _, threads := range []int{1, 2, 3, 8, 33} {
+		p := newPool(threads)
+		r := rand.New(rand.NewPCG(1, 2))
+		for job := range 300 {
+			c := &countTask{hits: make([]atomic.Int32, 1+r.IntN(200)), panic: -1, slow: job%50 == 7}
+			if err := p.run(c, len(c.hits), []int{1, shareCost, shareCost / 7}[job%3]); err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.hits {
+				if n := c.hits[i].Load(); n != 1 {
+					t.Fatalf("%d threads, job %d: item %d of %d was done %d times", threads, job, i, len(c.hits), n)
+				}
+			}
+			if job%100 == 99 {
+				waitForSleep(t, p)
+			}
+		}
+		p.close()
+	}
+}
+
+// waitForSleep returns when every worker sleeps: an idle device costs nothing.
+func waitForSleep(t *testing.T, p *pool) {
+	t.Helper()
+	for range 10000 {
+		if int(p.sleepers.Load()) == p.threads-1 || !p.started {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("%d of %d workers sleep", p.sleepers.Load(), p.threads-1)
+}
+
+func TestChunks(t *testing.T) {
+	for _, c := range []struct{ items, cost, threads, want int }{
+		{1000, 1 << 20, 1, 1000}, // alone
+		{1000, 1 << 20, 4, 63},   // four for each thread
+		{1000, 1, 4, shareCost + 1},
+		{10, shareCost, 8, 2},
+		{10, 0, 8, shareCost + 1},
+		{10, -5, 8, shareCost + 1}, // a cost that has wrapped
+	} {
+		if got := chunkOf(c.items, c.cost, c.threads); got != c.want {
+			t.Errorf("chunkOf(%d, %d, %d) is %d, want %d", c.items, c.cost, c.threads, got, c.want)
+		}
+	}
+}
+
+func TestPanicBecomesAnError(t *testing.T) {
+	for _, threads := range []int{1, 4} {
+		opened, err := open(backend.Config{Threads: threads})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := opened.(*device)
+		buffer, err := d.Alloc(256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A table whose bytes are gone: what a kernel meets when a file shrinks.
+		err = d.LoadWeights(t.Context(), []backend.Weight{{Name: "w", Type: "F32", In: 4, Out: 2, Data: make([]byte, 32)}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.weights["w"].matrix.Data = nil
+		node := &graph.Node{Name: "embed", Op: graph.Embed{Weight: "w", Type: "F32", Dim: 4, Vocab: 2}}
+		ids := backend.Operand{Buffer: buffer.Slice(0, 4), Shape: graph.ShapeOf(1), Type: graph.I32}
+		out := backend.Operand{Buffer: buffer.Slice(64, 16), Shape: graph.ShapeOf(4), Type: graph.F32}
+		if err := d.WriteHost(ids.Buffer, make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		err = d.Execute(node, []backend.Operand{ids}, out, nil)
+		var internal *InternalError
+		if !errors.As(err, &internal) || !strings.Contains(internal.Stack, "GetRow") || !strings.Contains(err.Error(), "embed") {
+			t.Fatalf("Execute returned %v", err)
+		}
+		var runtimeErr runtime.Error
+		if !errors.As(err, &runtimeErr) {
+			t.Errorf("the panic is not among the reasons of %v", err)
+		}
+		if _, err := d.Alloc(64); !errors.As(err, &internal) {
+			t.Errorf("Alloc afterwards returned %v", err)
+		}
+		if err := d.Synchronize(); !errors.As(err, &internal) {
+			t.Errorf("Synchronize afterwards returned %v", err)
+		}
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+func TestPanicInWorker(t *testing.T) {
+	p := newPool(4)
+	defer p.close()
+	for item := 0; item < 64; item += 9 {
+		c := &countTask{hits: make([]atomic.Int32, 64), panic: item, slow: true}
+		var internal *InternalError
+		if err := p.run(c, 64, shareCost); !errors.As(err, &internal) || internal.Panic != "item reached" {
+			t.Fatalf("panic at item %d: %v", item, err)
+		}
+	}
+}
+
+func TestMemoryReuse(t *testing.T) {
+	var m memory
+	get := func(n int) backend.Buffer {
+		t.Helper()
+		b, err := m.alloc(n, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	at := func(b backend.Buffer) *byte {
+		bytes, err := m.view(b, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &bytes[0]
+	}
+	small, large := get(1100), get(1900)
+	pSmall, pLarge := at(small), at(large)
+	m.release(small)
+	m.release(large)
+	if m.freeBytes != 1152+1920 || m.used != 0 || m.buffers != 0 {
+		t.Errorf("after two releases: %+v", m)
+	}
+	if b := get(1200); at(b) != pLarge {
+		t.Error("1200 bytes did not reuse the 1920")
+	}
+	if b := get(1060); at(b) != pSmall {
+		t.Error("1060 bytes did not reuse the 1152")
+	}
+	if b := get(1060); at(b) == pSmall || at(b) == pLarge {
+		t.Error("memory in use was given out")
+	}
+	if m.freeBytes != 0 {
+		t.Errorf("%d bytes are still free", m.freeBytes)
+	}
+	// The smaller of two that fit is taken; other classes are left alone.
+	a, b, c := get(1500), get(1300), get(4096)
+	pb := at(b)
+	m.release(a)
+	m.release(b)
+	m.release(c)
+	if got := get(1280); at(got) != pb {
+		t.Error("the best fit was not taken")
+	}
+	if got := get(64); uintptr(unsafe.Pointer(at(got)))%backend.Alignment != 0 {
+		t.Error("memory is not aligned")
+	}
+}
+
+// FuzzMemory hands out and takes back at random, and checks that buffers in use never
+// overlap, that what is kept is bounded, and that old handles stay dead.
+func FuzzMemory(f *testing.F) {
+	f.Add([]byte{1, 200, 3, 0, 7, 255, 128, 64, 32, 16})
+	f.Add([]byte("the quick brown fox jumps over the lazy dog"))
+	f.Add([]byte{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) > 300 {
+			return
+		}
+		var m memory
+		type piece struct {
+			b    backend.Buffer
+			mark byte
+		}
+		var live []piece
+		var dead []backend.Buffer
+		for i, op := range script {
+			if op%3 == 0 && len(live) > 0 {
+				j := int(op/3) % len(live)
+				m.release(live[j].b)
+				m.release(live[j].b) // once more changes nothing
+				dead = append(dead, live[j].b)
+				live = append(live[:j], live[j+1:]...)
+			} else {
+				size := 1 + int(op)*int(op)
+				b, err := m.alloc(size, op%7 == 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				bytes, err := m.view(b, size)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for k := range bytes {
+					if op%7 == 0 && bytes[k] != 0 {
+						t.Fatal("fresh memory is not zero")
+					}
+					bytes[k] = byte(i)
+				}
+				live = append(live, piece{b, byte(i)})
+			}
+			if m.used+m.freeBytes > m.peak || m.buffers != len(live) {
+				t.Fatalf("with %d buffers: %d bytes in use, %d free, peak %d", m.buffers, m.used, m.freeBytes, m.peak)
+			}
+		}
+		for _, p := range live {
+			bytes, err := m.view(p.b, p.b.Size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range bytes {
+				if v != p.mark {
+					t.Fatal("buffers overlap")
+				}
+			}
+		}
+		for _, b := range dead {
+			if _, err := m.view(b, 1); !errors.Is(err, ErrBuffer) {
+				t.Fatalf("a freed handle: %v", err)
+			}
+		}
+	})
+}
