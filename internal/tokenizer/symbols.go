@@ -138,6 +138,7 @@ func (t *Tokenizer) rankByMerges(merges []string) error {
 			s.byteSymbol[b] = t.symbolOf(string(alphabet[b]))
 		}
 	}
+	merged := None
 	for rank, m := range merges {
 		// The left part may begin with a space where texts are not spelled in the alphabet.
 		cut := -1
@@ -148,7 +149,8 @@ func (t *Tokenizer) rankByMerges(merges []string) error {
 			return &ConfigError{"merges", fmt.Sprintf("merge %d, %q, is not two texts with a space between", rank, m)}
 		}
 		left, right := m[:cut], m[cut+1:]
-		s.pairs.add(t.symbolOf(left), t.symbolOf(right), uint32(rank), t.symbolOfJoined(left, right))
+		merged = t.symbolOfJoined(left, right, merged)
+		s.pairs.add(t.symbolOf(left), t.symbolOf(right), uint32(rank), merged)
 	}
 	return nil
 }
@@ -166,8 +168,16 @@ func (t *Tokenizer) symbolOf(text string) int32 {
 	return id
 }
 
-// symbolOfJoined is symbolOf(left + right), mostly without making that string.
-func (t *Tokenizer) symbolOfJoined(left, right string) int32 {
+// symbolOfJoined is symbolOf(left + right), mostly without making that string. Vocabularies list tokens in the order of their merges, so the one
+// sought is likely the one that the merge before gave, or the next.
+func (t *Tokenizer) symbolOfJoined(left, right string, before int32) int32 {
+	if t.index.unique {
+		for _, id := range [...]int32{before + 1, before} {
+			if t.valid(id) && len(t.tokens[id]) == len(left)+len(right) && strings.HasPrefix(t.tokens[id], left) && strings.HasSuffix(t.tokens[id], right) && t.plain(id) {
+				return id
+			}
+		}
+	}
 	var buf [64]byte
 	joined := append(append(buf[:0], left...), right...)
 	if id := t.index.findBytes(t.tokens, joined); id != None && t.plain(id) {

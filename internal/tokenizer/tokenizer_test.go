@@ -132,18 +132,39 @@ func TestLongRuns(t *testing.T) {
 	}
 }
 
-// B09, every pattern: twice the text takes less than three times as long, with some room for a busy machine. The shorter text is
-// long enough that a quadratic scanner would take minutes.
-func TestScannersAreLinear(t *testing.T) {
-	slow := func(scanners []scanner, text string) time.Duration {
-		best := time.Duration(math.MaxInt64)
-		for range 2 {
+// staysLinear says whether work on 8n takes about eight times as long as on n, and not the 64 times of a quadratic algorithm. It measures again
+// while the answer is no, for a busy machine can slow down either.
+func staysLinear(n int, work func(n int)) bool {
+	best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+	for range 20 {
+		for i, size := range [2]int{n, 8 * n} {
 			start := time.Now()
-			appendScanned(nil, text, scanners)
-			best = min(best, time.Since(start))
+			work(size)
+			best[i] = min(best[i], time.Since(start))
 		}
-		return best
+		if best[1] < 32*best[0] {
+			return true
+		}
 	}
+	return false
+}
+
+// countPieces cuts text without keeping the pieces.
+func countPieces(text string, scanners []scanner) int {
+	if len(scanners) == 0 {
+		return 1
+	}
+	count := 0
+	for len(text) > 0 {
+		n := scanners[0](text)
+		count += countPieces(text[:n], scanners[1:])
+		text = text[n:]
+	}
+	return count
+}
+
+// B09, every pattern.
+func TestScannersAreLinear(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range KnownPreTokenizers() {
 		p := preTokenizers[name]
@@ -153,13 +174,88 @@ func TestScannersAreLinear(t *testing.T) {
 		}
 		seen[key] = true
 		for _, run := range longRuns {
-			n := 4000
-			half, whole := strings.Repeat(run.unit, n), strings.Repeat(run.unit, 8*n)
-			a, b := slow(p.scanners, half), slow(p.scanners, whole)
-			if b > 40*a+20*time.Millisecond { // 8 times the text; quadratic would be 64 times
-				t.Errorf("%s: %q x %d takes %v, x %d takes %v", name, run.unit, n, a, 8*n, b)
+			text := strings.Repeat(run.unit, 8*1500)
+			if !staysLinear(1500, func(n int) { countPieces(text[:n*len(run.unit)], p.scanners) }) {
+				t.Errorf("%s: cutting a run of %q takes more than linear time", name, run.unit)
 			}
 		}
+	}
+}
+
+// B09, merging.
+func TestMergingIsNearLinear(t *testing.T) {
+	for name, tok := range smallTokenizers(t) {
+		for _, unit := range []string{"Z", "ab", "the", "in", " ", "é"} {
+			text := strings.Repeat(unit, 8*4096)
+			if !staysLinear(4096, func(n int) { mustEncode(t, tok, text[:n*len(unit)], EncodeOptions{}) }) {
+				t.Errorf("%s: merging a run of %q takes more than n log n time", name, unit)
+			}
+		}
+	}
+}
+
+// mapMetadata is a file's metadata in a map.
+type mapMetadata map[string]any
+
+var errMissing = errors.New("missing key")
+
+func lookUp[T any](m mapMetadata, key string) (T, error) {
+	v, ok := m[key].(T)
+	if !ok {
+		return v, fmt.Errorf("%s: %w", key, errMissing)
+	}
+	return v, nil
+}
+
+func (m mapMetadata) Has(key string) bool                    { _, ok := m[key]; return ok }
+func (m mapMetadata) String(key string) (string, error)      { return lookUp[string](m, key) }
+func (m mapMetadata) Strings(key string) ([]string, error)   { return lookUp[[]string](m, key) }
+func (m mapMetadata) Float32s(key string) ([]float32, error) { return lookUp[[]float32](m, key) }
+func (m mapMetadata) Int32s(key string) ([]int32, error)     { return lookUp[[]int32](m, key) }
+func (m mapMetadata) Uint32(key string) (uint32, error)      { return lookUp[uint32](m, key) }
+func (m mapMetadata) Bool(key string) (bool, error)          { return lookUp[bool](m, key) }
+
+func TestFromMetadata(t *testing.T) {
+	full := func() mapMetadata {
+		return mapMetadata{
+			"general.name": "m", "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
+			"tokenizer.ggml.tokens": []string{"a", "b", "ab", "<s>", "</s>"}, "tokenizer.ggml.merges": []string{"a b"},
+			"tokenizer.ggml.token_type": []int32{1, 1, 1, 3, 3}, "tokenizer.ggml.bos_token_id": uint32(3), "tokenizer.ggml.eos_token_id": uint32(4),
+			"tokenizer.ggml.padding_token_id": uint32(math.MaxUint32), "tokenizer.ggml.prefix_token_id": uint32(2),
+			"tokenizer.ggml.add_bos_token": true, "tokenizer.ggml.add_eos_token": true,
+		}
+	}
+	tok, err := FromMetadata(full())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids := mustEncode(t, tok, "ab", EncodeOptions{AddSpecial: true}); !slices.Equal(ids, []int32{3, 2, 4}) || tok.PAD() != None || tok.Special(RoleFIMPrefix) != 2 {
+		t.Errorf("%v, PAD %d, FIM %d", ids, tok.PAD(), tok.Special(RoleFIMPrefix))
+	}
+	for key, wrong := range map[string]any{
+		"tokenizer.ggml.model": 1, "tokenizer.ggml.tokens": []int32{1}, "tokenizer.ggml.pre": 5, "tokenizer.ggml.merges": "a b",
+		"tokenizer.ggml.token_type": []string{}, "tokenizer.ggml.bos_token_id": "3", "tokenizer.ggml.add_bos_token": uint32(1),
+	} {
+		m := full()
+		m[key] = wrong
+		if _, err := FromMetadata(m); !errors.Is(err, errMissing) || !strings.HasPrefix(err.Error(), "tokenizer: "+key) {
+			t.Errorf("%s of the wrong type: %v", key, err)
+		}
+	}
+	for _, key := range []string{"tokenizer.ggml.model", "tokenizer.ggml.tokens"} {
+		m := full()
+		delete(m, key)
+		if _, err := FromMetadata(m); !errors.Is(err, errMissing) {
+			t.Errorf("without %s: %v", key, err)
+		}
+	}
+	m := full()
+	m["tokenizer.ggml.eos_token_id"] = uint32(1 << 31)
+	if _, err := FromMetadata(m); !errors.Is(err, ErrConfig) {
+		t.Errorf("EOS out of range: %v", err)
+	}
+	if _, err := FromMetadata(mapMetadata{"tokenizer.ggml.model": "bert"}); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("bert: %v", err)
 	}
 }
 
