@@ -55,7 +55,7 @@ func inferOp(n *Node, src []*Node) (Shape, DType, error) {
 		return src[0].Shape, F32, nil
 
 	case QKNorm:
-		if err := wantFeatures(src[0], "source", op.Heads*op.HeadDim); err != nil {
+		if err := wantFeatures(src[0], "source", product(op.Heads, op.HeadDim)); err != nil {
 			return fail("%d heads of %d: %v", op.Heads, op.HeadDim, err)
 		}
 		return src[0].Shape, F32, nil
@@ -147,7 +147,7 @@ func inferOp(n *Node, src []*Node) (Shape, DType, error) {
 			return fail("queries: %v", err)
 		}
 		for i, name := range []string{"keys", "values"} {
-			if err := wantFeatures(src[1+i], name, op.KVHeads*op.RoPE.HeadDim); err != nil {
+			if err := wantFeatures(src[1+i], name, product(op.KVHeads, op.RoPE.HeadDim)); err != nil {
 				return fail("%v", err)
 			}
 			if src[1+i].Shape.Rows() != src[0].Shape.Rows() {
@@ -200,7 +200,7 @@ func checkMatMul(m MatMul, x *Node) error {
 }
 
 func checkRoPE(op RoPE, x, positions *Node) error {
-	if err := wantFeatures(x, "source", op.Heads*op.HeadDim); err != nil {
+	if err := wantFeatures(x, "source", product(op.Heads, op.HeadDim)); err != nil {
 		return fmt.Errorf("%d heads of %d: %v", op.Heads, op.HeadDim, err)
 	}
 	if op.Dim <= 0 || op.Dim%2 != 0 || op.Dim > op.HeadDim {
@@ -218,7 +218,7 @@ func checkQKV(q, k, v MatMul, rope RoPE, kvHeads int, src []*Node) error {
 			return err
 		}
 	}
-	if q.Out != rope.Heads*rope.HeadDim || k.Out != kvHeads*rope.HeadDim || v.Out != k.Out {
+	if q.Out != product(rope.Heads, rope.HeadDim) || k.Out != product(kvHeads, rope.HeadDim) || v.Out != k.Out {
 		return fmt.Errorf("projections yield %d, %d and %d features for %d and %d heads of %d",
 			q.Out, k.Out, v.Out, rope.Heads, kvHeads, rope.HeadDim)
 	}
@@ -235,13 +235,13 @@ func checkAttention(op Attention, src []*Node) error {
 	if op.Heads <= 0 || op.KVHeads <= 0 || op.HeadDim <= 0 || op.Heads%op.KVHeads != 0 {
 		return fmt.Errorf("%d heads in groups over %d key heads of %d features", op.Heads, op.KVHeads, op.HeadDim)
 	}
-	if err := wantFeatures(src[0], "queries", op.Heads*op.HeadDim); err != nil {
+	if err := wantFeatures(src[0], "queries", product(op.Heads, op.HeadDim)); err != nil {
 		return err
 	}
 	if load, ok := src[1].Op.(KVLoad); !ok || load.Layer != op.Layer {
 		return fmt.Errorf("second source %q is not the region of layer %d", src[1].Name, op.Layer)
 	}
-	if src[1].Shape[0] != op.KVHeads*op.HeadDim {
+	if src[1].Shape[0] != product(op.KVHeads, op.HeadDim) {
 		return fmt.Errorf("region %v for %d key heads of %d", src[1].Shape, op.KVHeads, op.HeadDim)
 	}
 	if err := wantInts(src[2], "positions", src[0].Shape.Rows()); err != nil {
@@ -260,6 +260,15 @@ func checkAttention(op Attention, src []*Node) error {
 		return wantInts(src[3], "spans", 2*MaxRuns*src[0].Shape.Rows())
 	}
 	return nil
+}
+
+// product multiplies two counts, or returns -1, which no extent equals, if one of them is
+// below 1 or the product is no possible extent.
+func product(a, b int) int {
+	if a <= 0 || b <= 0 || a > maxElements/b {
+		return -1
+	}
+	return a * b
 }
 
 func wantInts(s *Node, what string, count int) error {

@@ -15,6 +15,9 @@ var phaseNames = [...]string{Prefill: "prefill", Decode: "decode"}
 // String returns "prefill" or "decode".
 func (p Phase) String() string { return enumName(phaseNames[:], int(p)) }
 
+// MarshalText returns the phase's name, for JSON.
+func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
 // Params decides the topology of a graph, and nothing else does: equal Params mean
 // identical nodes. So it is the whole identity by which graphs are reused, and ==
 // compares it. Positions, cells and the number of sequences are data.

@@ -32,6 +32,9 @@ var dtypeNames = [...]string{F32: "F32", F16: "F16", BF16: "BF16", I32: "I32", Q
 // String returns the type's name as it stands in the text form.
 func (t DType) String() string { return enumName(dtypeNames[:], int(t)) }
 
+// MarshalText returns the type's name, for JSON.
+func (t DType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
 // ParseDType returns the type with the given name.
 func ParseDType(name string) (DType, error) {
 	i, err := enumValue("element type", dtypeNames[:], name)
@@ -125,6 +128,9 @@ var ropeStyleNames = [...]string{RoPEInterleaved: "interleaved", RoPEHalves: "ha
 // String returns the style's name as it stands in the text form.
 func (s RoPEStyle) String() string { return enumName(ropeStyleNames[:], int(s)) }
 
+// MarshalText returns the style's name, for JSON.
+func (s RoPEStyle) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // AttentionMode says which keys a token attends to.
 type AttentionMode uint8
 
@@ -140,6 +146,9 @@ var attentionModeNames = [...]string{Causal: "causal", Full: "full"}
 
 // String returns the mode's name as it stands in the text form.
 func (m AttentionMode) String() string { return enumName(attentionModeNames[:], int(m)) }
+
+// MarshalText returns the mode's name, for JSON.
+func (m AttentionMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 func enumName(names []string, i int) string {
 	if i < len(names) {
