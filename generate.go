@@ -231,6 +231,10 @@ func (s *Session) generate(ctx context.Context, prompt []Token, c *generateConfi
 
 func (s *Session) startAnswer(ctx context.Context, prompt []Token, c *generateConfig) (*answer, []float32, error) {
 	a := &answer{session: s, config: c, usage: &Usage{Cached: s.cells.Len()}}
+	if len(prompt) == 0 && s.valid != len(s.tokens) {
+		// The last token is evaluated again, for its logits.
+		a.usage.Cached = max(min(a.usage.Cached, len(s.tokens)-1), 0)
+	}
 	var err error
 	if a.sampler, err = s.model.NewSampler(c.sampling); err != nil {
 		return nil, nil, err
