@@ -16,7 +16,8 @@
 // NaN is part of the contract; the payload and sign of a NaN are not.
 //
 // A sum "in 16 lanes" means: element i is added to lane i mod 16, in ascending
-// order, and at the end lane j takes lane j+8, then j+4, j+2, j+1.
+// order, and at the end lane j takes lane j+8, then j+4, j+2, j+1. (That tree pairs
+// lanes by their distance modulo 16, so it does not matter which lane comes first.)
 //
 // # Integer matrix product
 //

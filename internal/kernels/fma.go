@@ -11,8 +11,8 @@ import "math"
 // values, normal or subnormal, has 28 zero bits at its low end, and so have zero
 // and infinity: whatever has them takes the careful path.
 func FMA(a, b, c float32) float32 {
-	s := float64(a)*float64(b) + float64(c)
-	if math.Float64bits(s)<<36 == 0 {
+	s := mulAdd(a, b, c)
+	if tied(s) {
 		s = fmaOdd(a, b, c)
 	}
 	return float32(s)
