@@ -74,7 +74,7 @@ func TestFMARoundsOnce(t *testing.T) {
 		e := uint32(lo + 127 + rng.IntN(hi-lo))
 		return math.Float32frombits(rng.Uint32()&0x80000000 | e<<23 | m)
 	}
-	for range 150_000 {
+	for range 120_000 {
 		// Any bits.
 		checkFMA(t, math.Float32frombits(rng.Uint32()), math.Float32frombits(rng.Uint32()), math.Float32frombits(rng.Uint32()))
 		// An addend just beside a midpoint of the product's rounding, or far below it.
