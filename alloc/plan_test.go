@@ -137,7 +137,7 @@ func (m *memory) checkInPlace(n *graph.Node) {
 }
 
 func TestPlanKeepsEveryValueUntilItsLastReader(t *testing.T) {
-	var inPlace, peak, total int
+	var inPlace, peak, need, total int
 	for seed := range uint64(300) {
 		r := graphtest.NewRand(seed)
 		g := graphtest.Random(r, 10+r.IntN(80), graphtest.Every)
@@ -161,6 +161,7 @@ func TestPlanKeepsEveryValueUntilItsLastReader(t *testing.T) {
 		}
 		for _, a := range p.Arenas {
 			peak += a.Bytes
+			need += neededAtOnce(p, a.Device)
 		}
 		again, err := alloc.NewPlan(g.Clone())
 		if err != nil || !reflect.DeepEqual(p, again) {
@@ -170,10 +171,44 @@ func TestPlanKeepsEveryValueUntilItsLastReader(t *testing.T) {
 	if inPlace < 500 {
 		t.Errorf("only %d nodes of all graphs took over memory", inPlace)
 	}
-	if peak > total {
-		t.Errorf("arenas of %d bytes for values of %d", peak, total)
+	// Gaps cost something, but not much over all these graphs.
+	if peak > need*110/100 {
+		t.Errorf("arenas of %d bytes, where %d are needed at once", peak, need)
 	}
-	t.Logf("%d in place, arenas %d bytes, values %d bytes", inPlace, peak, total)
+	t.Logf("%d in place, arenas %d bytes, needed at once %d, all values %d", inPlace, peak, need, total)
+}
+
+// neededAtOnce returns the most bytes that the values of a device take at any node, each
+// piece of memory counted from its first value to its last reader.
+func neededAtOnce(p *alloc.Plan, device string) int {
+	type piece struct {
+		bytes       int
+		first, last graph.NodeID
+	}
+	pieces := make(map[graph.NodeID]*piece)
+	for i, v := range p.Values {
+		if v.Dead || v.Region || v.Device != device {
+			continue
+		}
+		m := pieces[v.Root]
+		if m == nil {
+			root := p.Values[v.Root]
+			m = &piece{(root.Bytes + backend.Alignment - 1) / backend.Alignment * backend.Alignment, root.First, root.Last}
+			pieces[v.Root] = m
+		}
+		m.last = max(m.last, p.Values[i].Last)
+	}
+	most := 0
+	for at := range graph.NodeID(len(p.Values)) {
+		now := 0
+		for _, m := range pieces {
+			if m.first <= at && at <= m.last {
+				now += m.bytes
+			}
+		}
+		most = max(most, now)
+	}
+	return most
 }
 
 // A checker that cannot fail is no checker.
