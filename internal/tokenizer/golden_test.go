@@ -209,3 +209,26 @@ func modelPath(t testing.TB, name string) string {
 	}
 	return present(t, filepath.Join(dir, name), "fetch it, or set MINFER_MODELS to the folder of models")
 }
+
+// What opening a vocabulary costs, once its metadata are read.
+func BenchmarkNewReal(b *testing.B) {
+	for _, name := range []string{"qwen2", "llama-bpe", "llama-spm"} {
+		b.Run(name, func(b *testing.B) {
+			f, err := gguf.Open(oraclePath(b, "headers", "models", "ggml-vocab-"+name+".gguf"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer f.Close()
+			c, err := tokenizer.ConfigFromMetadata(f)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := tokenizer.New(c); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -16,11 +16,12 @@ type textIndex struct {
 	unique bool // no two tokens have the same text
 }
 
-func tableSize(n int) int { return 1 << bits.Len(uint(max(2*n-1, 1))) }
+// tableSize is the power of two that leaves at least a part 1/free of a table of n entries empty.
+func tableSize(n, free int) int { return 1 << bits.Len(uint(n+n/(free-1)+1)) }
 
 // newTextIndex enters every token that has a text; of equal texts the first wins.
 func newTextIndex(tokens []string) textIndex {
-	size := tableSize(len(tokens))
+	size := tableSize(len(tokens), 2)
 	x := textIndex{slots: make([]int32, size), mask: uint64(size - 1), unique: true}
 	for id, text := range tokens {
 		if text == "" {
@@ -63,7 +64,7 @@ func (x *textIndex) findBytes(tokens []string, text []byte) int32 {
 	}
 }
 
-// pairIndex finds the merge of two symbols: an open-addressed table, half full at most.
+// pairIndex finds the merge of two symbols: an open-addressed table, three quarters full at most.
 type pairIndex struct {
 	slots []pairSlot
 	shift uint
@@ -78,7 +79,7 @@ type pairSlot struct {
 const emptySlot int32 = -1
 
 func newPairIndex(n int) pairIndex {
-	size := tableSize(n)
+	size := tableSize(n, 4)
 	x := pairIndex{slots: make([]pairSlot, size), shift: uint(64 - bits.Len(uint(size-1)))}
 	for i := range x.slots {
 		x.slots[i].left = emptySlot

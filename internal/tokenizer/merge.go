@@ -24,6 +24,7 @@ type encoder struct {
 	queue []uint64 // heap of rank<<32 | position
 	buf   []byte
 	done  int // bytes since the context was last asked
+	tried int // pairs considered, by which tests judge the growth of the work
 }
 
 // Up to this many symbols, looking for the best merge along the list beats keeping a heap.
@@ -119,6 +120,7 @@ func (e *encoder) split(piece string) {
 // consider finds the merge of the neighbours l and r.
 func (e *encoder) consider(piece string, l, r *node) {
 	t := e.t
+	e.tried++
 	l.rank = noRank
 	if t.kind != kindSPM {
 		if l.symbol != None && r.symbol != None {
