@@ -38,6 +38,9 @@ func (s *forStmt) exec(r *run) error {
 	return s.over(r, r.scope, items, 0)
 }
 
+// loopCost is the weight of an iteration: a scope is made for each.
+const loopCost = 4 * 64
+
 // over runs the loop over items, with outer as the enclosing scope; depth
 // counts the recursions.
 func (s *forStmt) over(r *run, outer *scope, items any, depth int) error {
@@ -65,7 +68,7 @@ func (s *forStmt) over(r *run, outer *scope, items any, depth int) error {
 		if !ok {
 			break
 		}
-		if err := r.step(); err != nil {
+		if err := r.work(loopCost); err != nil {
 			return err
 		}
 		r.scope = &scope{parent: outer, names: make([]string, 0, 4), values: make([]any, 0, 4)}

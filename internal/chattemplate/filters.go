@@ -135,6 +135,36 @@ func lazy(r *run, next iterator) *generator {
 	}}
 }
 
+// deferred is a generator whose making waits until it is first asked, as does
+// the body of a Python generator: so do its errors.
+func deferred(r *run, open func() (iterator, error)) *generator {
+	var next iterator
+	return lazy(r, func() (any, bool, error) {
+		if next == nil {
+			var err error
+			if next, err = open(); err != nil {
+				return nil, false, err
+			}
+		}
+		return next()
+	})
+}
+
+// overTrue is deferred over v, or nothing at all where v counts as false:
+// map and select do not look at their arguments then.
+func overTrue(r *run, v any, open func(items iterator) (iterator, error)) (any, error) {
+	return deferred(r, func() (iterator, error) {
+		if !truth(v) {
+			return overSlice(nil), nil
+		}
+		items, err := iterate(r, v)
+		if err != nil {
+			return nil, err
+		}
+		return open(items)
+	}), nil
+}
+
 func filterBatch(r *run, v any, a *args) (any, error) {
 	p, err := a.bind("batch", 1, "linecount", "fill_with")
 	if err != nil {
@@ -673,14 +703,11 @@ func filterUnique(r *run, v any, a *args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	next, err := iterate(r, v)
-	if err != nil {
-		return nil, err
-	}
 	seen := newDict(0)
+	items := deferred(r, func() (iterator, error) { return iterate(r, v) })
 	return lazy(r, func() (any, bool, error) {
 		for {
-			item, ok, err := next()
+			item, ok, err := items.next()
 			if err != nil || !ok {
 				return nil, false, err
 			}
@@ -886,23 +913,25 @@ func filterJoin(r *run, v any, a *args) (any, error) {
 	}
 }
 
-// mapped is a generator of f over the items of v.
-func mapped(r *run, v any, f func(any) (any, error)) (any, error) {
-	next, err := iterate(r, v)
-	if err != nil {
-		return nil, err
-	}
-	return lazy(r, func() (any, bool, error) {
-		item, ok, err := next()
-		if err != nil || !ok {
-			return nil, false, err
+func filterMap(r *run, v any, a *args) (any, error) {
+	return overTrue(r, v, func(items iterator) (iterator, error) {
+		f, err := mapping(r, a)
+		if err != nil {
+			return nil, err
 		}
-		out, err := f(item)
-		return out, err == nil, err
-	}), nil
+		return func() (any, bool, error) {
+			item, ok, err := items()
+			if err != nil || !ok {
+				return nil, false, err
+			}
+			out, err := f(item)
+			return out, err == nil, err
+		}, nil
+	})
 }
 
-func filterMap(r *run, v any, a *args) (any, error) {
+// mapping is what map does to each item: read an attribute or apply a filter.
+func mapping(r *run, a *args) (func(any) (any, error), error) {
 	if len(a.pos) == 0 && indexOf(a.names, "attribute") >= 0 {
 		p, err := a.bind("map", 0, "attribute", "default")
 		if err != nil {
@@ -915,7 +944,7 @@ func filterMap(r *run, v any, a *args) (any, error) {
 		if p[1] != absent {
 			g.fallback = p[1]
 		}
-		return mapped(r, v, func(item any) (any, error) { return g.get(r, item) })
+		return func(item any) (any, error) { return g.get(r, item) }, nil
 	}
 	if len(a.pos) == 0 {
 		return nil, typeErrorf("map requires a filter argument")
@@ -925,56 +954,65 @@ func filterMap(r *run, v any, a *args) (any, error) {
 		return nil, typeErrorf("map() wants the name of a filter")
 	}
 	rest := &args{a.pos[1:], a.names, a.named}
-	return mapped(r, v, func(item any) (any, error) { return filters[name.s](r, item, rest) })
+	return func(item any) (any, error) { return filters[name.s](r, item, rest) }, nil
 }
 
 // selecting makes select, reject and their attribute forms.
 func selecting(keep, byAttribute bool) filterFunc {
 	return func(r *run, v any, a *args) (any, error) {
-		pos := a.pos
-		g := &getter{}
-		if byAttribute {
-			if len(pos) == 0 {
-				return nil, typeErrorf("Missing parameter for attribute name")
-			}
-			var err error
-			if g, err = newGetter(pos[0]); err != nil {
+		return overTrue(r, v, func(items iterator) (iterator, error) {
+			test, err := selection(r, a, byAttribute)
+			if err != nil {
 				return nil, err
 			}
-			pos = pos[1:]
+			return func() (any, bool, error) {
+				for {
+					item, ok, err := items()
+					if err != nil || !ok {
+						return nil, false, err
+					}
+					if ok, err = test(item); err != nil || ok == keep {
+						return item, err == nil, err
+					}
+					if err := r.step(); err != nil {
+						return nil, false, err
+					}
+				}
+			}, nil
+		})
+	}
+}
+
+// selection is the test that select applies to each item, or to its attribute.
+func selection(r *run, a *args, byAttribute bool) (func(any) (bool, error), error) {
+	pos := a.pos
+	g := &getter{}
+	if byAttribute {
+		if len(pos) == 0 {
+			return nil, typeErrorf("Missing parameter for attribute name")
 		}
-		test := func(_ *run, v any, _ *args) (bool, error) { return truth(v), nil }
-		rest := &args{names: a.names, named: a.named}
-		if len(pos) > 0 {
-			name, _ := pos[0].(*text)
-			if name == nil || tests[name.s] == nil {
-				return nil, typeErrorf("select() wants the name of a test")
-			}
-			test, rest.pos = tests[name.s], pos[1:]
-		}
-		next, err := iterate(r, v)
-		if err != nil {
+		var err error
+		if g, err = newGetter(pos[0]); err != nil {
 			return nil, err
 		}
-		return lazy(r, func() (any, bool, error) {
-			for {
-				item, ok, err := next()
-				if err != nil || !ok {
-					return nil, false, err
-				}
-				value, err := g.get(r, item)
-				if err != nil {
-					return nil, false, err
-				}
-				if ok, err = test(r, value, rest); err != nil || ok == keep {
-					return item, err == nil, err
-				}
-				if err := r.step(); err != nil {
-					return nil, false, err
-				}
-			}
-		}), nil
+		pos = pos[1:]
 	}
+	test := func(_ *run, v any, _ *args) (bool, error) { return truth(v), nil }
+	rest := &args{names: a.names, named: a.named}
+	if len(pos) > 0 {
+		name, _ := pos[0].(*text)
+		if name == nil || tests[name.s] == nil {
+			return nil, typeErrorf("select() wants the name of a test")
+		}
+		test, rest.pos = tests[name.s], pos[1:]
+	}
+	return func(item any) (bool, error) {
+		value, err := g.get(r, item)
+		if err != nil {
+			return false, err
+		}
+		return test(r, value, rest)
+	}, nil
 }
 
 func filterReplace(r *run, v any, a *args) (any, error) {
@@ -1426,7 +1464,7 @@ func filterWordCount(r *run, v any, a *args) (any, error) {
 		n += int64(boolInt(word && !inWord))
 		inWord = word
 	}
-	return n, r.work(len(t.s))
+	return n, r.scan(len(t.s))
 }
 
 func filterXMLAttr(r *run, v any, a *args) (any, error) {

@@ -126,22 +126,36 @@ func stripMethod(name string, left, right bool) method {
 		if err != nil {
 			return nil, err
 		}
-		set := runeSet(chars.s)
-		return trim(r, t, left, right, func(c rune) bool { return set[c] })
+		cut, err := runeSet(r, chars.s)
+		if err != nil {
+			return nil, err
+		}
+		return trim(r, t, left, right, cut)
 	}
 }
 
-func runeSet(s string) map[rune]bool {
+// runeSet tells whether a code point is in s.
+func runeSet(r *run, s string) (func(rune) bool, error) {
+	const few = 16
+	if len(s) <= few {
+		return func(c rune) bool { return strings.ContainsRune(s, c) }, nil
+	}
+	if err := r.alloc(valueSize * len(s)); err != nil {
+		return nil, err
+	}
 	set := make(map[rune]bool)
 	for _, c := range s {
 		set[c] = true
 	}
-	return set
+	return func(c rune) bool { return set[c] }, nil
 }
 
 func trim(r *run, t *text, left, right bool, cut func(rune) bool) (any, error) {
 	out := t.trimWhere(left, right, cut)
-	return out, r.alloc(64 + len(t.s) - len(out.s) + 16*len(out.marks))
+	if err := r.scan(len(t.s) - len(out.s)); err != nil {
+		return nil, err
+	}
+	return out, r.alloc(64 + 16*len(out.marks))
 }
 
 // pieces makes a list of texts and charges for it.
@@ -234,7 +248,7 @@ func splitOn(r *run, t *text, sep string, limit int64, fromRight bool) ([]*text,
 
 // splitSpace splits at runs of white space, dropping those at the ends.
 func splitSpace(r *run, t *text, limit int64, fromRight bool) ([]*text, error) {
-	if err := r.work(len(t.s)); err != nil {
+	if err := r.scan(len(t.s)); err != nil {
 		return nil, err
 	}
 	var parts []*text
@@ -594,6 +608,9 @@ func deriveMethod(name string, f func(string) string) method {
 			return nil, err
 		}
 		t := object.(*text)
+		if err := r.scan(len(t.s)); err != nil {
+			return nil, err
+		}
 		return t.derive(f(t.s)), r.alloc(len(t.s))
 	}
 }
@@ -826,7 +843,7 @@ func predicateMethod(name string, is func(string) bool) method {
 			return nil, err
 		}
 		t := object.(*text)
-		return is(t.s), r.work(len(t.s))
+		return is(t.s), r.scan(len(t.s))
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 )
 
 // Bounds on the source. The largest templates in use have 40 KB and nest a
-// dozen levels.
+// dozen levels; maxNodes counts levels of the grammar too, of which they take 20000.
 const (
 	maxSource      = 1 << 20
-	maxNodes       = 1 << 20
+	maxNodes       = 1 << 17
 	maxSyntaxDepth = 150
 )
 

@@ -166,6 +166,9 @@ func (p *printer) quoted(t *text) error {
 	if err := p.r.alloc(len(t.s)); err != nil {
 		return err
 	}
+	if err := p.r.scan(len(t.s)); err != nil {
+		return err
+	}
 	quote := '\''
 	if strings.Contains(t.s, "'") && !strings.Contains(t.s, `"`) {
 		quote = '"'
@@ -349,6 +352,9 @@ func jsonKey(k any) (*text, error) {
 func (p *printer) jsonString(t *text, ascii bool) error {
 	p.tainted = p.tainted || t.untrusted()
 	if err := p.r.alloc(len(t.s)); err != nil {
+		return err
+	}
+	if err := p.r.scan(len(t.s)); err != nil {
 		return err
 	}
 	before := p.b.Len()

@@ -51,6 +51,9 @@ func (r *run) work(n int) error {
 	return nil
 }
 
+// scan counts an operation that decodes and looks at each code point of n bytes.
+func (r *run) scan(n int) error { return r.work(4 * n) }
+
 // alloc counts n bytes of strings or containers. The count is of all that was
 // ever allocated, so it bounds what is live.
 func (r *run) alloc(n int) error {

@@ -16,7 +16,7 @@ type Options struct {
 	// 64 for each byte of the variables by default, well under a second.
 	MaxSteps int64
 	// MaxMemory is the number of bytes that strings and containers may take in
-	// all, garbage included: 24 MiB and 64 for each byte of the variables.
+	// all, garbage included: 16 MiB and 64 for each byte of the variables.
 	MaxMemory int64
 	// MaxOutput is the size of the text: 8 MiB and 8 for each byte of the variables.
 	MaxOutput int64
@@ -97,7 +97,8 @@ func (t *Template) Render(ctx context.Context, vars *Object) (string, error) {
 // RenderSpans renders the template. The values of vars, and what they contain,
 // are nil, bool, string, [Trusted], Go's integers and floats, *big.Int, []any,
 // []string, *Object, []*Object: what [Decode] returns and a little more. Go
-// maps are refused, as they have no order. Strings that are not UTF-8 get
+// maps are refused, as they have no order. As in transformers, tools and
+// documents are None and add_generation_prompt is False unless vars has them. Strings that are not UTF-8 get
 // U+FFFD for the bytes that are not.
 func (t *Template) RenderSpans(ctx context.Context, vars *Object) (Output, error) {
 	size, err := sizeOf(vars, 0)
@@ -109,6 +110,9 @@ func (t *Template) RenderSpans(ctx context.Context, vars *Object) (Output, error
 		return Output{}, &RenderError{Message: err.Error(), Err: err}
 	}
 	root := &scope{}
+	root.set("tools", nil)
+	root.set("documents", nil)
+	root.set("add_generation_prompt", false)
 	for name, v := range vars.All() {
 		converted, err := t.fromGo(v, name == "messages")
 		if err != nil {
@@ -140,7 +144,7 @@ func (t *Template) newRun(ctx context.Context, size int64) *run {
 		tmpl:     t,
 		now:      t.options.Now,
 		maxSteps: budget(t.options.MaxSteps, 4_000_000, 64),
-		maxMem:   budget(t.options.MaxMemory, 24<<20, 64),
+		maxMem:   budget(t.options.MaxMemory, 16<<20, 64),
 		maxOut:   budget(t.options.MaxOutput, 8<<20, 8),
 	}
 }

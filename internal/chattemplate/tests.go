@@ -79,7 +79,7 @@ func testCase(is func(string) bool) testFunc {
 		if err != nil {
 			return false, err
 		}
-		return is(t.s), r.work(len(t.s))
+		return is(t.s), r.scan(len(t.s))
 	}
 }
 

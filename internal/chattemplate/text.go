@@ -99,6 +99,9 @@ func (t *text) mapPieces(r *run, f func(string) string) (*text, error) {
 	if err := r.alloc(len(t.s)); err != nil {
 		return nil, err
 	}
+	if err := r.scan(len(t.s)); err != nil {
+		return nil, err
+	}
 	if len(t.marks) == 0 {
 		return &text{s: f(t.s), tainted: t.tainted, safe: t.safe}, nil
 	}

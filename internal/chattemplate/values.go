@@ -207,6 +207,8 @@ func truth(v any) bool {
 		return v.Sign() != 0
 	case float64:
 		return v != 0
+	case *text:
+		return v.s != ""
 	}
 	if n, ok := length(v); ok {
 		return n > 0

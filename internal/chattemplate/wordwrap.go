@@ -32,7 +32,7 @@ func filterWordWrap(r *run, v any, a *args) (any, error) {
 		cut:     p[1] == absent || truth(p[1]),
 		hyphens: p[3] == absent || truth(p[3]),
 	}
-	if err := r.alloc(16 * len(t.s)); err != nil {
+	if err := r.alloc(48 * len(t.s)); err != nil {
 		return nil, err
 	}
 	var lines []string
