@@ -166,10 +166,12 @@ func fill(a *alloc.Allocator, t *testing.T, layer, cells int, seed byte) (k, v [
 	t.Helper()
 	kv, _ := a.KVPair(layer)
 	n := cells / backend.KVBlock * alloc.BlockBytes(kv)
-	k, v = make([]byte, n), make([]byte, n)
-	for i := range k {
-		k[i], v[i] = seed+byte(i*7), seed^byte(i*13)
+	var pattern [251]byte // of a length that no chunk is a multiple of
+	for i := range pattern {
+		pattern[i] = seed + byte(i*7)
 	}
+	k = bytes.Repeat(pattern[:], n/len(pattern)+1)[:n]
+	v = bytes.Repeat(pattern[1:], n/(len(pattern)-1)+1)[:n]
 	if err := a.WriteKV(layer, 0, cells, k, v); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +192,7 @@ func checkKV(a *alloc.Allocator, t *testing.T, layer, cells int, wantK, wantV []
 // Wide enough that a region moves in more than one chunk.
 func wideGraph(t *testing.T, device string) (*graph.Graph, *alloc.Plan) {
 	t.Helper()
-	const width = 16384
+	const width = 8448
 	b := graph.NewBuilder(graph.Params{Tokens: 1, Outputs: 1, Cells: 32})
 	x, n := b.Input("x", graph.F32, width), b.Input("n", graph.I32, 1)
 	for layer := range 2 {
@@ -245,7 +247,7 @@ func TestGrowKVKeepsContents(t *testing.T) {
 	if err := a.GrowKV(-1); !errors.Is(err, alloc.ErrRegion) {
 		t.Errorf("negative: %v", err)
 	}
-	// Regions of 16384 features are not those of a model with 8.
+	// Regions of 8448 features are not those of a model with 8.
 	g2, p2 := decoder(t, "a", decode, 1)
 	if _, err := a.Bind(g2, p2); !errors.Is(err, alloc.ErrRegion) {
 		t.Errorf("other width: %v", err)

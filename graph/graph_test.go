@@ -276,7 +276,7 @@ func decoder(t testing.TB) *graph.Graph {
 
 func TestTextRoundTrip(t *testing.T) {
 	seen := map[graph.Kind]bool{}
-	for seed := range uint64(200) {
+	for seed := range uint64(60) {
 		r := graphtest.NewRand(seed)
 		g := graphtest.Random(r, 60, graphtest.Every)
 		for i := range g.Nodes {

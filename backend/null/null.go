@@ -28,6 +28,7 @@
 package null
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -230,10 +231,7 @@ func (d *Device) alloc(m Method, size int, fill byte) (backend.Buffer, error) {
 	if size < 0 || d.stats.BufferBytes+int64(size) > d.limit {
 		return backend.Buffer{}, fmt.Errorf("null: %d bytes besides %d of %d: %w", size, d.stats.BufferBytes, d.limit, ErrMemory)
 	}
-	data := make([]byte, size)
-	for i := range data {
-		data[i] = fill
-	}
+	data := bytes.Repeat([]byte{fill}, size)
 	d.buffers = append(d.buffers, data)
 	d.stats.Buffers++
 	d.stats.BufferBytes += int64(size)
