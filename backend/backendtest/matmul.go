@@ -35,7 +35,7 @@ func (s *session) matMuls(f *quant.Format) {
 		in := width * block
 		for out := 1; out <= 9; out++ {
 			counts := tokenCounts[(i+out)%len(tokenCounts):][:1]
-			if out == 9 || out == 4 {
+			if out == 9 {
 				counts = tokenCounts
 			}
 			name := fmt.Sprintf("%s.%d.%d", f.Name, in, out)
@@ -51,9 +51,11 @@ func (s *session) matMuls(f *quant.Format) {
 				got := s.must(op, floats("x", x, in, tokens))
 				want, energy := refMatMul(values, x, nil, in, out)
 				s.within(what, got, want, energy, matMulBound(f))
-				withBias := s.must(biased, floats("x", x, in, tokens))
-				want, _ = refMatMul(values, x, bias, in, out)
-				s.within(what+" with bias", withBias, want, energy, matMulBound(f))
+				if out%3 == 0 {
+					withBias := s.must(biased, floats("x", x, in, tokens))
+					want, _ = refMatMul(values, x, bias, in, out)
+					s.within(what+" with bias", withBias, want, energy, matMulBound(f))
+				}
 				if s.exact && f.Group != 0 {
 					s.equal(what+" against the numerics contract", got, contractMatMul(f, w.Data, x, in, out))
 				}
@@ -139,7 +141,7 @@ func testMatMulBatch(t *testing.T, suite *suite) {
 			s.load(w)
 			x := normal(r, in*16)
 			batch := s.must(op, floats("x", x, in, 16))
-			for _, n := range []int{1, 2, 3, 5, 7} {
+			for _, n := range []int{1, 2, 3, 7} {
 				for at := 0; at+n <= 16; at += n {
 					part := s.must(op, floats("x", x[at*in:(at+n)*in], in, n))
 					s.equal(fmt.Sprintf("tokens %d to %d alone", at, at+n-1), part, batch[at*out:(at+n)*out])

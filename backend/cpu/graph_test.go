@@ -166,7 +166,7 @@ type layerShape struct {
 	format                                  string
 }
 
-var tiny = layerShape{dim: 256, ff: 512, heads: 8, kvHeads: 4, headDim: 32, vocab: 300, format: "Q4_K"}
+var tiny = layerShape{dim: 256, ff: 256, heads: 4, kvHeads: 2, headDim: 64, vocab: 150, format: "Q4_K"}
 
 // weights loads what the graphs below name.
 func (l layerShape) weights(t testing.TB, b backend.Backend) {
