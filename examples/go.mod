@@ -5,8 +5,10 @@ go 1.26.0
 require github.com/minfer/minfer v0.0.0
 
 require (
+	github.com/ergochat/readline v0.1.3
 	golang.org/x/exp v0.0.0-20250819193227-8b4c13bb791b // indirect
 	golang.org/x/sys v0.43.0 // indirect
+	golang.org/x/term v0.42.0
 	golang.org/x/text v0.31.0 // indirect
 )
 
