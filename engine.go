@@ -25,6 +25,7 @@ type engine struct {
 	names   string // of the devices, separated by commas
 	kvType  graph.DType
 	fusion  graph.Fusion // what is wanted and the preferred device has
+	layers  sched.Layers // where keys and values lie
 	trace   io.Writer
 
 	turn    chan struct{} // holds one element while somebody uses the devices
@@ -85,33 +86,78 @@ func (e *engine) prepare(f *gguf.File, c *config) error {
 	if err := e.settleFusion(c.fusion); err != nil {
 		return err
 	}
+	if e.layers, err = e.placeLayers(e.fusion); err != nil {
+		return err
+	}
 	return e.loadWeights(f, c.progress)
 }
 
-// checkTensors names the first tensor whose storage type no device can use.
+// checkTensors names the first tensor whose storage type no device can use. If a
+// device would have the operation for no type at all, the tensor is not to blame, and
+// the assignment of the graph says what is.
 func (e *engine) checkTensors(g *graph.Graph) error {
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
-		uses := graph.Weights(n.Op)
-		if len(uses) == 0 || e.supported(n) {
-			continue
+		plain, stored := storedAs(n.Op, "F32")
+		if stored && !e.supported(n.Op, n.Type) && e.supported(plain, n.Type) {
+			use := graph.Weights(n.Op)[0]
+			return &TensorError{Tensor: use.Name, Type: use.Type}
 		}
-		return &TensorError{Tensor: uses[0].Name, Type: uses[0].Type}
 	}
 	return nil
 }
 
-func (e *engine) supported(n *graph.Node) bool {
+// storedAs returns the operation for a weight of another storage type, if it has one
+// that may be of several.
+func storedAs(op graph.Op, storage string) (graph.Op, bool) {
+	switch op := op.(type) {
+	case graph.MatMul:
+		op.Type = storage
+		return op, true
+	case graph.Embed:
+		op.Type = storage
+		return op, true
+	}
+	return op, false
+}
+
+func (e *engine) supported(op graph.Op, t graph.DType) bool {
 	for _, d := range e.devices {
-		if d.Capabilities().Supports(n.Op, n.Type) {
+		if d.Capabilities().Supports(op, t) {
 			return true
 		}
 	}
 	return false
 }
 
+// placeLayers finds devices for the keys and values that can run what any graph of a
+// session does with them: for one token and for many, and once a fork has scattered a
+// sequence over the cells, with explicit spans.
+func (e *engine) placeLayers(f graph.Fusion) (sched.Layers, error) {
+	var graphs []*graph.Graph
+	for _, tokens := range []int{2, 1} {
+		for _, spans := range []bool{false, true} {
+			p := e.params(tokens, 1, backend.KVBlock)
+			p.ExplicitSpan = spans
+			if tokens == 1 {
+				p.Fusion = f
+			}
+			g, err := e.construct(p)
+			if err != nil {
+				return nil, err
+			}
+			graphs = append(graphs, g)
+		}
+	}
+	layers, err := sched.PlaceLayers(e.assign, graphs...)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	return layers, nil
+}
+
 // settleFusion keeps a switch on if the preferred device supports every node that
-// it leads to.
+// it leads to, and a layer with these nodes runs on one device.
 func (e *engine) settleFusion(want graph.Fusion) error {
 	e.fusion.SwiGLU = want.SwiGLU
 	for _, s := range []struct {
@@ -134,7 +180,10 @@ func (e *engine) settleFusion(want graph.Fusion) error {
 		if err != nil {
 			return err
 		}
-		*s.on(&e.fusion) = e.preferredHas(g, s.kind)
+		if e.preferredHas(g, s.kind) {
+			_, err := e.placeLayers(p.Fusion)
+			*s.on(&e.fusion) = err == nil
+		}
 	}
 	return nil
 }
@@ -272,6 +321,7 @@ func (e *engine) build(p graph.Params) (*graph.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.layers.Pin(g)
 	if err := sched.Assign(g, e.assign); err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
 	}

@@ -65,6 +65,46 @@ func Assign(g *graph.Graph, devices []Device) error {
 	return nil
 }
 
+// Layers says on which device the key and value regions of each layer lie.
+type Layers map[int]string
+
+// PlaceLayers finds a device for the regions of every layer: the first that can run all
+// nodes that touch them, in all of the graphs. Regions outlive a graph, so the graphs
+// that share them have to agree, even if one has operations that another has not. Nodes
+// that are placed already stay. It fails with an *AssignError.
+func PlaceLayers(devices []Device, graphs ...*graph.Graph) (Layers, error) {
+	if len(devices) == 0 {
+		return nil, fmt.Errorf("sched: no devices to place layers on: %w", backend.ErrUnsupported)
+	}
+	var all layerNodes
+	for _, g := range graphs {
+		a := &assigner{graph: g, devices: devices, live: g.Live()}
+		if err := a.checkPlacements(); err != nil {
+			return nil, err
+		}
+		all.collect(a)
+	}
+	layers := make(Layers)
+	for _, layer := range all.order {
+		device, err := placeLayer(devices, layer, all.nodes[layer])
+		if err != nil {
+			return nil, err
+		}
+		layers[layer] = device
+	}
+	return layers, nil
+}
+
+// Pin places the nodes of g that touch regions where those are, for Assign to keep.
+func (l Layers) Pin(g *graph.Graph) {
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		if layer, ok := graph.LayerOf(n.Op); ok && l[layer] != "" {
+			n.Device = l[layer]
+		}
+	}
+}
+
 type assigner struct {
 	graph   *graph.Graph
 	devices []Device
@@ -142,55 +182,74 @@ func (a *assigner) names() string {
 	return strings.Join(names, ", ")
 }
 
-// placeLayers puts all nodes that touch the regions of a layer on one device.
-func (a *assigner) placeLayers() error {
-	var order []int
-	layers := make(map[int][]*graph.Node)
+// layerNodes are the nodes that touch the regions of each layer.
+type layerNodes struct {
+	order []int // of the layers' first appearance
+	nodes map[int][]layerNode
+}
+
+type layerNode struct {
+	*graph.Node
+	of *assigner
+}
+
+func (l *layerNodes) collect(a *assigner) {
+	if l.nodes == nil {
+		l.nodes = make(map[int][]layerNode)
+	}
 	for i := range a.graph.Nodes {
 		n := &a.graph.Nodes[i]
 		layer, ok := graph.LayerOf(n.Op)
 		if !ok || !a.live[i] {
 			continue
 		}
-		if layers[layer] == nil {
-			order = append(order, layer)
+		if l.nodes[layer] == nil {
+			l.order = append(l.order, layer)
 		}
-		layers[layer] = append(layers[layer], n)
+		l.nodes[layer] = append(l.nodes[layer], layerNode{n, a})
 	}
-	for _, layer := range order {
-		if err := a.placeLayer(layer, layers[layer]); err != nil {
+}
+
+// placeLayers puts all nodes that touch the regions of a layer on one device.
+func (a *assigner) placeLayers() error {
+	var all layerNodes
+	all.collect(a)
+	for _, layer := range all.order {
+		device, err := placeLayer(a.devices, layer, all.nodes[layer])
+		if err != nil {
 			return err
+		}
+		for _, n := range all.nodes[layer] {
+			n.Device = device
 		}
 	}
 	return nil
 }
 
-func (a *assigner) placeLayer(layer int, nodes []*graph.Node) error {
-	candidates := a.devices
+// placeLayer returns the device for the nodes of a layer.
+func placeLayer(devices []Device, layer int, nodes []layerNode) (string, error) {
+	candidates := devices
 	var placed *graph.Node
 	for _, n := range nodes {
 		switch {
 		case n.Device == "":
 		case placed == nil:
-			placed = n
-			candidates = []Device{*a.device(n.Device)}
+			placed = n.Node
+			candidates = []Device{*n.of.device(n.Device)}
 		case placed.Device != n.Device:
-			e := newAssignError(n)
+			e := newAssignError(n.Node)
 			e.Reason = fmt.Sprintf("is placed on %q and node %q of the same layer %d on %q, but a layer's regions lie on one device",
 				n.Device, placed.Name, layer, placed.Device)
-			return e
+			return "", e
 		}
 	}
 	// The node to report is the first that the most preferred candidate refuses.
-	failed := newAssignError(nodes[0])
+	failed := newAssignError(nodes[0].Node)
 	for i := range candidates {
 		d := &candidates[i]
-		culprit, why := a.refusesAny(d, nodes)
+		culprit, why := refusesAny(d, nodes)
 		if culprit == nil {
-			for _, n := range nodes {
-				n.Device = d.Name
-			}
-			return nil
+			return d.Name, nil
 		}
 		if i == 0 {
 			failed = newAssignError(culprit)
@@ -198,13 +257,13 @@ func (a *assigner) placeLayer(layer int, nodes []*graph.Node) error {
 		}
 		failed.Refusal = append(failed.Refusal, Refusal{d.Name, fmt.Sprintf("(asked for %q, %s) %s", culprit.Name, graph.OpString(culprit.Op), why)})
 	}
-	return failed
+	return "", failed
 }
 
-func (a *assigner) refusesAny(d *Device, nodes []*graph.Node) (*graph.Node, string) {
+func refusesAny(d *Device, nodes []layerNode) (*graph.Node, string) {
 	for _, n := range nodes {
-		if why := a.refuses(d, n); why != "" {
-			return n, why
+		if why := n.of.refuses(d, n.Node); why != "" {
+			return n.Node, why
 		}
 	}
 	return nil, ""

@@ -22,6 +22,10 @@
 // all of them, because the regions lie there. And what no device computes follows what
 // it belongs to: a view its source, an input its first reader.
 //
+// Graphs of one allocator share regions. If they can differ in the operations that touch
+// them, [PlaceLayers] finds devices that can run those of all, and [Layers.Pin] places
+// the nodes of each graph there before it is assigned.
+//
 // # Splits
 //
 // A split is a run of computed nodes on one device, in build order. Values made
