@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/minfer/minfer/graph"
@@ -74,14 +73,16 @@ func matMulBound(f *quant.Format) float64 {
 	return boundQuant
 }
 
-// contractMatMul is the numerics contract for quantised products, written from its
-// text: 8-bit activations per 32 values, exact integer sums per group, one fused
+// contractMatMul is the numerics contract for products of quantised weights, written
+// from its text: on 8-bit activations, exact integer sums per group, one fused
 // multiply-add per group and one per minimum, in ascending order.
 func contractMatMul(f *quant.Format, data []byte, x []float32, in, out int) []float32 {
+	var acts kernels.QActs
+	acts.Quantize(x, in, len(x)/in, in)
 	var y []float32
 	var row quant.IntRow
-	for ; len(x) > 0; x = x[in:] {
-		q, d := contractQuantize(x[:in])
+	for t := range acts.Tokens {
+		q, d := acts.Q[t*in:], acts.D[t*in/kernels.BlockSize:]
 		for r := range out {
 			size := len(data) / out
 			f.Unpack(&row, data[r*size:(r+1)*size])
@@ -89,10 +90,10 @@ func contractMatMul(f *quant.Format, data []byte, x []float32, in, out int) []fl
 			for g, scale := range row.Scale {
 				var dot, sum int32
 				for i := g * f.Group; i < (g+1)*f.Group; i++ {
-					dot += int32(row.Q[i]) * q[i]
-					sum += q[i]
+					dot += int32(row.Q[i]) * int32(q[i])
+					sum += int32(q[i])
 				}
-				block := d[g*f.Group/32]
+				block := d[g*f.Group/kernels.BlockSize]
 				acc = kernels.FMA(float32(dot), scale*block, acc)
 				if f.Min {
 					acc = kernels.FMA(row.Min[g], block*float32(sum), acc)
@@ -102,28 +103,6 @@ func contractMatMul(f *quant.Format, data []byte, x []float32, in, out int) []fl
 		}
 	}
 	return y
-}
-
-func contractQuantize(x []float32) (q []int32, d []float32) {
-	for ; len(x) > 0; x = x[32:] {
-		var most float32
-		for _, v := range x[:32] {
-			most = max(most, float32(math.Abs(float64(v))))
-		}
-		scale := most / 127
-		for _, v := range x[:32] {
-			n := 0.0
-			if scale >= 0x1p-126 {
-				n = math.RoundToEven(float64(v * (127 / most)))
-			}
-			q = append(q, int32(n))
-		}
-		if scale < 0x1p-126 {
-			scale = 0
-		}
-		d = append(d, scale)
-	}
-	return q, d
 }
 
 // testMatMulBatch checks that a row of a product does not depend on the rows beside it,
