@@ -203,7 +203,6 @@ func getSlice(r *run, object any, bounds [3]any) (any, error) {
 	if u, ok := object.(*undefined); ok {
 		return nil, u.fail()
 	}
-	noSlice := undefinedf("'%s object' has no such slice", typeName(object))
 	switch o := object.(type) {
 	case *list, *tuple, *rangeValue:
 	case *text:
@@ -211,11 +210,11 @@ func getSlice(r *run, object any, bounds [3]any) (any, error) {
 			return nil, err
 		}
 	default:
-		return noSlice, nil
+		return nil, typeErrorf("'%s' object is not subscriptable", typeName(object))
 	}
 	for _, b := range bounds {
 		if b != nil && !isInt(b) {
-			return noSlice, nil
+			return nil, typeErrorf("slice indices must be integers or None")
 		}
 	}
 	n, _ := length(object)

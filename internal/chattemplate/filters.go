@@ -1346,10 +1346,6 @@ func filterTruncate(r *run, v any, a *args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, ok := v.(*text)
-	if !ok {
-		return nil, typeErrorf("truncate takes a str, not %s", typeName(v))
-	}
 	size, err := intArg("truncate", p[0], 255)
 	if err != nil {
 		return nil, err
@@ -1370,14 +1366,21 @@ func filterTruncate(r *run, v any, a *args) (any, error) {
 	if keep < 0 || leeway < 0 {
 		return nil, valueErrorf("truncate: length or leeway too small")
 	}
+	n, ok := length(v)
+	if !ok {
+		return nil, typeErrorf("object of type '%s' has no len()", typeName(v))
+	}
+	if int64(n)-leeway <= size {
+		return v, nil
+	}
+	t, err := textArg("truncate", v)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.alloc(len(t.s)); err != nil {
 		return nil, err
 	}
-	n := int64(runeLen(t.s))
-	if n-leeway <= size {
-		return t, nil
-	}
-	cut := t.sliceRunes(0, int(min(keep, n)))
+	cut := t.sliceRunes(0, int(min(keep, int64(n))))
 	if p[1] == absent || !truth(p[1]) {
 		if i := strings.LastIndexByte(cut.s, ' '); i >= 0 {
 			cut = cut.slice(0, i)

@@ -17,6 +17,7 @@ type spec struct {
 	width     int
 	grouping  byte // ',' or '_' or 0
 	precision int  // -1: none
+	zero      bool // fill and align come from a leading 0
 	verb      byte // 0: none
 }
 
@@ -40,7 +41,7 @@ func printf(r *run, format *text, v any) (any, error) {
 	}
 	_, isDict := v.(*dict)
 	_, isList := v.(*list)
-	if p.used < len(p.args) && !isDict && !isList {
+	if p.used < len(p.args) && !isDict && !isList && !isUndefined(v) {
 		return nil, typeErrorf("not all arguments converted during string formatting")
 	}
 	out := p.b.text()
@@ -207,7 +208,7 @@ func (c spec) printf(r *run, v any) (*text, error) {
 		return c.padText(r, t)
 	case 'c':
 		t, ok := v.(*text)
-		if i, isNum := v.(int64); isNum {
+		if i, isNum := smallInt(v); isNum {
 			t, ok = literal(string(rune(i))), 0 <= i && i <= utf8.MaxRune
 		}
 		if !ok || runeLen(t.s) != 1 {
@@ -658,19 +659,12 @@ func formatValue(r *run, v any, format string) (*text, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b, ok := v.(bool); ok && c.verb == 0 { // a bool without a type shows as text
-		t, err := toText(r, b)
-		if err != nil {
-			return nil, err
-		}
-		v = t
-	}
 	switch v := v.(type) {
 	case *text:
-		if c.verb != 0 && c.verb != 's' || c.align == '=' {
-			return nil, valueErrorf("Unknown format code '%c' for object of type 'str'", c.verb)
+		if c.verb != 0 && c.verb != 's' || c.align == '=' && !c.zero || c.sign != 0 || c.grouping != 0 || c.alternate {
+			return nil, valueErrorf("format specifier '%s' is not for a str", clip(format))
 		}
-		if c.align == 0 {
+		if c.align == 0 || c.zero {
 			c.align = '<'
 		}
 		return c.padText(r, v)
@@ -686,8 +680,14 @@ func (c spec) formatAny(r *run, v any) (*text, error) {
 	}
 	_, isFloat := v.(float64)
 	switch c.verb {
-	case 0, 'e', 'E', 'f', 'F', 'g', 'G', '%':
-	case 'd', 'x', 'X', 'o', 'b', 'n':
+	case 'e', 'E', 'f', 'F', 'g', 'G', '%':
+	case 0, 'd', 'x', 'X', 'o', 'b', 'n':
+		if isFloat && c.verb == 'n' {
+			c.verb = 'g'
+		}
+		if isFloat && (c.verb == 0 || c.verb == 'g') {
+			break
+		}
 		if isFloat {
 			return nil, valueErrorf("Unknown format code '%c' for object of type 'float'", c.verb)
 		}
@@ -730,7 +730,7 @@ func parseSpec(s string) (spec, error) {
 	}
 	if at("0") {
 		if c.align == 0 {
-			c.fill, c.align = '0', '='
+			c.fill, c.align, c.zero = '0', '=', true
 		}
 		i++
 	}

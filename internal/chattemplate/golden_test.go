@@ -127,7 +127,7 @@ func firstDifference(got, want string) string {
 	return q(cut(got)) + "\nwant " + q(cut(want))
 }
 
-func checkSpans(t *testing.T, out Output) {
+func checkSpans(t testing.TB, out Output) {
 	t.Helper()
 	end := 0
 	for i, s := range out.Untrusted {

@@ -318,16 +318,20 @@ func partitionMethod(name string, fromRight bool) method {
 		if err := r.alloc(len(t.s) + 48*len(t.marks)); err != nil {
 			return nil, err
 		}
+		at, empty := strings.Index(t.s, sep.s), t.slice(0, 0)
 		if fromRight {
-			if at := strings.LastIndex(t.s, sep.s); at >= 0 {
-				return &tuple{items: []any{t.slice(0, at), sep, t.slice(at+len(sep.s), len(t.s))}}, nil
-			}
-			return &tuple{items: []any{emptyText, emptyText, t}}, nil
+			at = strings.LastIndex(t.s, sep.s)
 		}
-		if at := strings.Index(t.s, sep.s); at >= 0 {
+		if t.safe {
+			sep = sep.markup()
+		}
+		switch {
+		case at >= 0:
 			return &tuple{items: []any{t.slice(0, at), sep, t.slice(at+len(sep.s), len(t.s))}}, nil
+		case fromRight:
+			return &tuple{items: []any{empty, empty, t}}, nil
 		}
-		return &tuple{items: []any{t, emptyText, emptyText}}, nil
+		return &tuple{items: []any{t, empty, empty}}, nil
 	}
 }
 

@@ -1179,6 +1179,8 @@ func (p *parser) test(operand expr) (expr, error) {
 	}
 	if p.isOp("(") {
 		e.args, err = p.callArgs()
+	} else if p.isName("is") {
+		return nil, p.failf("tests cannot be chained; use parentheses")
 	} else if p.startsArgument() {
 		var arg expr
 		if arg, err = p.primary(); err == nil {
@@ -1201,7 +1203,7 @@ func (p *parser) startsArgument() bool {
 	case tokenString, tokenInt, tokenFloat:
 		return true
 	case tokenName:
-		return !p.isName("else") && !p.isName("or") && !p.isName("and") && !p.isName("is")
+		return !p.isName("else") && !p.isName("or") && !p.isName("and")
 	}
 	return p.isOp("[") || p.isOp("{")
 }

@@ -101,13 +101,7 @@ func (w wrapper) longWord(line []string, size int, chunks []string) ([]string, [
 		}
 		return line, chunks
 	}
-	room := w.width - size
-	if room < 1 {
-		if size > 0 {
-			return line, chunks
-		}
-		room = 1
-	}
+	room := w.width - size // may be 0: an empty piece then, which shields a space before it
 	word := chunks[0]
 	at := byteOffset(word, room)
 	if w.hyphens {
