@@ -244,11 +244,12 @@ func TestQuantize(t *testing.T) {
 		d    float32
 		q    []int8
 	}{
-		{"ordinary", block(127, -127, 0.4, 0.6, 63.7), 1, []int8{127, -127, 0, 1, 64}},
-		{"ties to even", block(127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5), 1, []int8{127, 0, 2, 2, 0, -2, -2}},
+		{"whole", block(127, -127, 0, 1, 64), 1, []int8{127, -127, 0, 1, 64}},
+		{"fitted", block(127, -127, 0.25, 0.75, 63.5), (127*127*2 + 0.75 + 63.5*64) / (127*127*2 + 1 + 64*64), []int8{127, -127, 0, 1, 64}},
+		{"ties to even", block(127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5), (127*127 + 16) / float32(127*127+16), []int8{127, 0, 2, 2, 0, -2, -2}},
 		{"zero", block(), 0, nil},
-		{"subnormal scale", block(0x1p-126, -0x1.fbfffep-120), 0, nil},
-		{"smallest scale", block(127 * 0x1p-126), 0x1p-126, []int8{127}},
+		{"subnormal scale", block(0x1p-126, -129.99*0x1p-126), 0, nil},
+		{"smallest scale", block(130 * 0x1p-126), 130.0 / 127 * 0x1p-126, []int8{127}},
 		{"largest", block(math.MaxFloat32, -math.MaxFloat32), math.MaxFloat32 / 127, []int8{127, -127}},
 		{"NaN", block(1, nan), nan, nil},
 		{"infinite", block(1, 2, -inf), nan, nil},
@@ -277,8 +278,8 @@ func TestQuantize(t *testing.T) {
 	}
 }
 
-// TestQuantizeIsNear: the largest value of a block is met, and none is missed by
-// more than half a step.
+// TestQuantizeIsNear: the largest quant of a block is 127, none of its values is missed by
+// more than half a step before the scale is fitted, and fitting never adds to the error.
 func TestQuantizeIsNear(t *testing.T) {
 	x := randFloats(320*32, 9)
 	for b := range 320 {
@@ -289,18 +290,26 @@ func TestQuantizeIsNear(t *testing.T) {
 	var acts QActs
 	acts.Quantize(x, len(x), 1, len(x))
 	for b, d := range acts.D {
-		top := int8(0)
+		top, amax := int8(0), 0.0
+		for _, v := range x[b*32 : b*32+32] {
+			amax = max(amax, math.Abs(float64(v)))
+		}
+		var fitted, plain float64
 		for i := b * 32; i < b*32+32; i++ {
-			q := acts.Q[i]
-			if top < q || top < -q {
-				top = max(q, -q)
+			q, v := acts.Q[i], float64(x[i])
+			top = max(top, q, -q)
+			off := v - amax/127*float64(q)
+			if math.Abs(off) > amax/127*0.5001 {
+				t.Fatalf("block %d: %g as %d * %g", b, v, q, amax/127)
 			}
-			if math.Abs(float64(x[i])-float64(d)*float64(q)) > float64(d)*0.5001 {
-				t.Fatalf("block %d: %g as %d * %g", b, x[i], q, d)
-			}
+			plain += off * off
+			fitted += (v - float64(d)*float64(q)) * (v - float64(d)*float64(q))
 		}
 		if top != 127 {
 			t.Fatalf("block %d: largest quant %d", b, top)
+		}
+		if fitted > plain*1.0001 {
+			t.Fatalf("block %d: error %g with the fitted scale, %g without", b, fitted, plain)
 		}
 	}
 }
