@@ -46,12 +46,21 @@ func (p *Program) Execute(ctx context.Context) error {
 		// A device may have been recording the run that was given up.
 		p.recording = recordings.Add(1)
 	}
-	if late := p.drain(); err == nil {
+	late := p.drain()
+	switch {
+	case err == nil:
 		return late
-	} else if late != nil {
-		return errors.Join(err, late)
+	case late == nil || sameFailure(err, late):
+		return err
 	}
-	return err
+	return errors.Join(err, late)
+}
+
+// sameFailure reports whether both errors are about one failing node: a device that runs
+// asynchronously tells everyone who waits for what depends on it.
+func sameFailure(a, b error) bool {
+	var x, y *backend.NodeError
+	return errors.As(a, &x) && errors.As(b, &y) && x == y
 }
 
 func (p *Program) runAll(ctx context.Context) (err error) {
