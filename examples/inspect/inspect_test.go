@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/minfer/minfer/gguf"
+	"github.com/minfer/minfer/graph"
+)
+
+var update = flag.Bool("update", false, "write what the tests get to testdata")
+
+const model = "../storyteller/storyteller-q8_0.gguf"
+
+// inspect runs the program.
+func inspect(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, problems bytes.Buffer
+	code = run(args, &out, &problems)
+	return out.String(), problems.String(), code
+}
+
+func TestListing(t *testing.T) {
+	const golden = "testdata/storyteller.txt"
+	got, stderr, code := inspect(t, model)
+	if code != 0 || stderr != "" {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, wantLines := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(lines), len(wantLines)) {
+		if i >= len(lines) || i >= len(wantLines) || lines[i] != wantLines[i] {
+			t.Fatalf("%d lines, want the %d of %s; line %d is the first to differ", len(lines), len(wantLines), golden, i+1)
+		}
+	}
+}
+
+func TestAllShowsAll(t *testing.T) {
+	short, _, _ := inspect(t, model)
+	long, _, code := inspect(t, model, "-all")
+	if code != 0 || strings.Contains(long, "...]") || strings.Contains(long, `"... (`) {
+		t.Errorf("-all: code %d, and something is still shortened", code)
+	}
+	// The last merge and the end of the template are only in the long form.
+	for _, want := range []string{`{{- '<|im_start|>assistant\\n' }}\n{%- endif %}"`} {
+		if strings.Contains(short, want) || !strings.Contains(long, want) {
+			t.Errorf("%q is to be in the long form only", want)
+		}
+	}
+}
+
+// odd is a file that this library cannot run: another architecture, another tokenizer, and
+// tensors of types that no longer, or do not yet, exist.
+func odd(t *testing.T) []byte {
+	t.Helper()
+	w := gguf.NewWriter()
+	w.SetString("general.architecture", "gizmo")
+	w.SetString("general.name", "Odd\x1b[31m one")
+	w.Set("gizmo.nested", []any{[]int32{1, 2}, []int32{}})
+	w.SetString("tokenizer.ggml.model", "runes")
+	const removed, future = "old.weight", "new.weight"
+	for _, name := range []string{"plain.weight", removed, future} {
+		if err := w.AddTensor(name, gguf.TypeF32, []uint64{8, 2}, make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	if _, err := w.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	data := b.Bytes()
+	setType(t, data, removed, uint32(gguf.TypeQ4_2))
+	setType(t, data, future, 999)
+	return data
+}
+
+// setType changes a matrix's type in a file: it comes after the name, the number of
+// dimensions and two of them.
+func setType(t *testing.T, file []byte, name string, id uint32) {
+	t.Helper()
+	at := bytes.Index(file, []byte(name))
+	if at < 0 {
+		t.Fatalf("no %q in the file", name)
+	}
+	binary.LittleEndian.PutUint32(file[at+len(name)+4+2*8:], id)
+}
+
+func TestUnusableFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "odd.gguf")
+	if err := os.WriteFile(path, odd(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code := inspect(t, path)
+	if code != 0 {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	for _, want := range []string{
+		`architecture  not usable: arch: `,
+		`"gizmo"`,
+		`tensors       not usable: `,
+		`"Odd\x1b[31m one"`,
+		`[2]array  [[1 2] []]`,
+		`not usable: tokenizer: `,
+		`plain.weight  F32       [8 2]  64 B`,
+		`old.weight    Q4_2      [8 2]`,
+		`new.weight    type 999  [8 2]`,
+		`type 999  1 tensors  16 weights  of unknown size`,
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in:\n%s", want, stdout)
+		}
+	}
+	if strings.ContainsRune(stdout, '\x1b') {
+		t.Error("an escape character of the file reaches the terminal")
+	}
+	if stdout, stderr, code := inspect(t, path, "-text"); stdout != "" || code != 1 || !strings.Contains(stderr, `"gizmo"`) {
+		t.Errorf("the graph of an unknown architecture: code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+func TestSplitFile(t *testing.T) {
+	folder := t.TempDir()
+	first := filepath.Join(folder, "x-00001-of-00002.gguf")
+	for i, path := range []string{first, filepath.Join(folder, "x-00002-of-00002.gguf")} {
+		w := gguf.NewWriter()
+		if i == 0 {
+			w.SetString("general.architecture", "gizmo")
+		}
+		w.SetUint16("split.no", uint16(i))
+		w.SetUint16("split.count", 2)
+		w.SetInt32("split.tensors.count", 3)
+		for _, name := range [][]string{{"a"}, {"b", "c"}}[i] {
+			if err := w.AddTensor(name, gguf.TypeF16, []uint64{1024}, make([]byte, 2048)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := os.Create(path)
+		if err == nil {
+			_, err = w.WriteTo(f)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, stderr, code := inspect(t, first)
+	if want := "Parts\n  1 of 2  1 tensors  2.00 KiB\n  2 of 2  2 tensors  4.00 KiB\n"; code != 0 || !strings.Contains(stdout, want) {
+		t.Errorf("code %d, %s\nwant in it:\n%s\ngot:\n%s", code, stderr, want, stdout)
+	}
+	if want := "Tokenizer\n  none\n"; !strings.Contains(stdout, want) {
+		t.Errorf("%q is not in:\n%s", want, stdout)
+	}
+}
+
+func TestGraphs(t *testing.T) {
+	for _, test := range []struct {
+		args     []string
+		params   graph.Params // Tokens, Phase, Cells and KVType of it count
+		has, not string
+	}{
+		{[]string{"-text", model}, graph.Params{Tokens: 16, Cells: 1024, KVType: graph.F16}, "SwiGLU(", "FusedFFN("},
+		{[]string{"-text", "-tokens", "5", "-ctx", "100", "-kv", "f32", model}, graph.Params{Tokens: 5, Cells: 112, KVType: graph.F32}, "QKNorm(", "FusedQKVNorm("},
+		{[]string{model, "-text", "-phase", "decode", "-backends", "cpu"}, graph.Params{Tokens: 1, Phase: graph.Decode, Cells: 1024, KVType: graph.F16}, "FusedFFN(", "SwiGLU("},
+	} {
+		stdout, stderr, code := inspect(t, test.args...)
+		if code != 0 {
+			t.Errorf("%q: code %d: %s", test.args, code, stderr)
+			continue
+		}
+		g, err := graph.Parse(stdout)
+		if err != nil {
+			t.Errorf("%q: %v", test.args, err)
+			continue
+		}
+		p := graph.Params{Tokens: g.Params.Tokens, Phase: g.Params.Phase, Cells: g.Params.Cells, KVType: g.Params.KVType}
+		if p != test.params {
+			t.Errorf("%q: params %+v, want %+v", test.args, p, test.params)
+		}
+		if !strings.Contains(stdout, test.has) || strings.Contains(stdout, test.not) {
+			t.Errorf("%q: want %q and not %q in\n%s", test.args, test.has, test.not, stdout)
+		}
+		for i := range g.Nodes {
+			if g.Nodes[i].Device != "cpu" {
+				t.Errorf("%q: node %q is on %q", test.args, g.Nodes[i].Name, g.Nodes[i].Device)
+			}
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	stdout, stderr, code := inspect(t, "-json", model)
+	if code != 0 || !json.Valid([]byte(stdout)) || !strings.Contains(stdout, `"blk.3.ffn_down.weight"`) {
+		t.Errorf("code %d, %s, %d bytes of JSON", code, stderr, len(stdout))
+	}
+}
+
+func TestDOT(t *testing.T) {
+	stdout, stderr, code := inspect(t, "-dot", "-phase", "decode", model)
+	if code != 0 || !strings.HasPrefix(stdout, "digraph ") || !strings.Contains(stdout, "blk.3.ffn_down.weight") {
+		t.Fatalf("code %d, %s\n%s", code, stderr, stdout)
+	}
+	dot, err := exec.LookPath("dot")
+	if err != nil {
+		t.Skip("Graphviz is not installed, so it is not asked to draw")
+	}
+	draw := exec.Command(dot, "-Tpng")
+	draw.Stdin = strings.NewReader(stdout)
+	picture, err := draw.Output()
+	if err != nil || !bytes.HasPrefix(picture, []byte("\x89PNG")) {
+		t.Errorf("dot draws %d bytes, %v", len(picture), err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	folder := t.TempDir()
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "0 files given"},
+		{[]string{model, model}, "2 files given"},
+		{[]string{filepath.Join(folder, "none.gguf")}, "none.gguf: "},
+		{[]string{"main.go"}, "not a GGUF file"},
+		{[]string{"-text", "main.go"}, "not a GGUF file"},
+		{[]string{"-dot", "-json", model}, "one of -dot, -json and -text"},
+		{[]string{"-text", "-phase", "both", model}, "-phase both: want"},
+		{[]string{"-text", "-tokens", "1", model}, "-tokens 1: want 2 or more"},
+		{[]string{"-text", "-ctx", "-1", model}, "-ctx -1: want"},
+		{[]string{"-text", "-kv", "q8", model}, "-kv q8: want"},
+		{[]string{"-text", "-backends", "abacus", model}, `"abacus": unknown device`},
+		{[]string{"-nonsense", model}, "-nonsense"},
+	} {
+		stdout, stderr, code := inspect(t, test.args...)
+		if stdout != "" || code != 1 || !strings.HasPrefix(stderr, "inspect: ") || !strings.Contains(stderr, test.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%q: code %d, stdout %q, stderr %q, want one line with %q", test.args, code, stdout, stderr, test.want)
+		}
+	}
+	if stdout, stderr, code := inspect(t, "-h"); stdout != "" || code != 0 || !strings.Contains(stderr, "usage: inspect") {
+		t.Errorf("-h: code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
+
+func TestOutputThatFails(t *testing.T) {
+	for _, args := range [][]string{{model}, {"-text", model}, {"-dot", model}, {"-json", model}} {
+		var problems bytes.Buffer
+		if code := run(args, full{}, &problems); code != 1 || !strings.Contains(problems.String(), "no room") {
+			t.Errorf("%q: code %d: %s", args, code, problems.String())
+		}
+	}
+}

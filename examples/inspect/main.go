@@ -1,0 +1,160 @@
+// Inspect shows what is in a GGUF file: metadata, tokenizer, tensors; or the graph that a
+// forward pass of its model would be, assigned to devices and with fused operations:
+//
+//	inspect MODEL.gguf
+//	inspect -dot -phase decode MODEL.gguf | dot -Tpng > decode.png
+//
+// The listing also works for files that this library cannot run, and says why it cannot.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/minfer/minfer"
+	"github.com/minfer/minfer/gguf"
+	"github.com/minfer/minfer/graph"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the program, and returns what it exits with.
+func run(args []string, stdout, stderr io.Writer) int {
+	s, err := parseSettings(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stderr, usage())
+		return 0
+	}
+	if err == nil && s.form != nil {
+		err = s.writeGraph(stdout)
+	} else if err == nil {
+		err = s.writeListing(stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "inspect:", strings.TrimPrefix(err.Error(), "minfer: "))
+		return 1
+	}
+	return 0
+}
+
+// settings are the command line.
+type settings struct {
+	path     string
+	all      bool
+	form     func(*graph.Graph, io.Writer) error // how to write the graph; nil for the listing
+	forms    int
+	phase    string
+	tokens   int
+	context  int
+	kv       string
+	backends string
+}
+
+func (s *settings) flags() *flag.FlagSet {
+	f := flag.NewFlagSet("inspect", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.BoolVar(&s.all, "all", false, "show arrays and long strings whole")
+	f.BoolFunc("dot", "write the graph in the language of Graphviz", s.writeAs((*graph.Graph).WriteDOT))
+	f.BoolFunc("json", "write the graph as JSON", s.writeAs((*graph.Graph).WriteJSON))
+	f.BoolFunc("text", "write the graph in its text form", s.writeAs(func(g *graph.Graph, w io.Writer) error {
+		_, err := io.WriteString(w, g.String())
+		return err
+	}))
+	f.StringVar(&s.phase, "phase", "prefill", "`phase` of the graph: prefill, which reads a prompt, or decode, which generates a token")
+	f.IntVar(&s.tokens, "tokens", 16, "`number` of tokens that the prefill graph reads, 2 or more")
+	f.IntVar(&s.context, "ctx", 0, "`tokens` that the cache of the graph holds; 0 is what a session has")
+	f.StringVar(&s.kv, "kv", "f16", "`type` of the cache: f16 or f32")
+	f.StringVar(&s.backends, "backends", "", "devices of the graph, the preferred first, such as `cuda,cpu`")
+	return f
+}
+
+// writeAs is a flag that chooses a form.
+func (s *settings) writeAs(form func(*graph.Graph, io.Writer) error) func(string) error {
+	return func(string) error {
+		s.form = form
+		s.forms++
+		return nil
+	}
+}
+
+// parseSettings takes flags before and after the path.
+func parseSettings(args []string) (*settings, error) {
+	s := &settings{}
+	f := s.flags()
+	var paths []string
+	for {
+		if err := f.Parse(args); err != nil {
+			return nil, err
+		}
+		if f.NArg() == 0 {
+			break
+		}
+		paths, args = append(paths, f.Arg(0)), f.Args()[1:]
+	}
+	if len(paths) != 1 {
+		return nil, fmt.Errorf("%d files given, want the path of one GGUF file; -h lists the flags", len(paths))
+	}
+	s.path = paths[0]
+	switch {
+	case s.forms > 1:
+		return nil, errors.New("one of -dot, -json and -text is enough")
+	case s.phase != "prefill" && s.phase != "decode":
+		return nil, fmt.Errorf("-phase %s: want prefill or decode", s.phase)
+	case s.tokens < 2:
+		return nil, fmt.Errorf("-tokens %d: want 2 or more; -phase decode is one token", s.tokens)
+	case s.context < 0:
+		return nil, fmt.Errorf("-ctx %d: want 1 or more, or 0 for what a session has", s.context)
+	case s.kv != "f16" && s.kv != "f32":
+		return nil, fmt.Errorf("-kv %s: want f16 or f32", s.kv)
+	}
+	return s, nil
+}
+
+// usage is what -h prints.
+func usage() string {
+	var b strings.Builder
+	b.WriteString("usage: inspect [flags] MODEL.gguf\n\n")
+	f := (&settings{}).flags()
+	f.SetOutput(&b)
+	f.PrintDefaults()
+	return b.String()
+}
+
+func (s *settings) writeListing(w io.Writer) error {
+	f, err := gguf.Open(s.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeListing(w, f, s.path, s.all), f.Close())
+}
+
+func (s *settings) writeGraph(w io.Writer) error {
+	options := []minfer.Option{minfer.WithKVType(graph.F16)}
+	if s.kv == "f32" {
+		options = append(options, minfer.WithKVType(graph.F32))
+	}
+	if s.backends != "" {
+		options = append(options, minfer.WithBackends(strings.Split(s.backends, ",")...))
+	}
+	model, err := minfer.Open(s.path, options...)
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	p := graph.Params{Tokens: s.tokens, Cells: s.context}
+	if s.phase == "decode" {
+		p.Tokens = 1
+	}
+	if p.Cells == 0 {
+		p.Cells = min(minfer.DefaultContext, model.Info().ContextLength)
+	}
+	g, err := model.Graph(p)
+	if err != nil {
+		return err
+	}
+	return s.form(g, w)
+}
