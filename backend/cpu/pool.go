@@ -20,7 +20,7 @@ type task interface {
 const (
 	// shareCost is the work below which a chunk is not worth handing out: some
 	// microseconds, against the microsecond or so that a handover takes.
-	shareCost = 1 << 15
+	shareCost = 1 << 13
 	// chunksPerThread evens out threads that run at different speeds.
 	chunksPerThread = 4
 	// spins is how often a worker looks for work before it sleeps, tens of
