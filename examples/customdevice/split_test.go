@@ -3,12 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/minfer/minfer"
+	"github.com/minfer/minfer/examples/storyteller"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/sched"
 )
@@ -321,5 +326,38 @@ func TestBatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, run(m, c), want)
+	}
+}
+
+// TestStoryteller compares a trained model on a few mixes.
+func TestStoryteller(t *testing.T) {
+	compare(t, storyteller.Model, "relay", "relay-layers", "relay-all-but-layers", "relay-odd-layers", "relay-half-1")
+}
+
+// TestGoldenModels compares models with other block formats on a few mixes.
+func TestGoldenModels(t *testing.T) {
+	folder := os.Getenv("MINFER_SHARED")
+	if folder == "" {
+		folder = filepath.Join("..", "..", "..", "shared")
+	}
+	for _, name := range []string{"tiny-qwen2-q4_k_m", "tiny-llama-q6_k", "tiny-qwen3-iq4_xs", "tiny-llama-spm-f16"} {
+		t.Run(name, func(t *testing.T) {
+			file, err := os.ReadFile(filepath.Join(folder, "golden", "models", name+".gguf"))
+			if errors.Is(err, fs.ErrNotExist) {
+				t.Skipf("the shared folder is absent (MINFER_SHARED): %v", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, file, "relay", "relay-all", "relay-even-layers", "relay-half-2")
+		})
+	}
+}
+
+func compare(t *testing.T, file []byte, relays ...string) {
+	want := travel(t, open(t, file, minfer.WithBackends("cpu")))
+	for _, name := range relays {
+		t.Run(name, func(t *testing.T) {
+			same(t, travel(t, open(t, file, minfer.WithBackends(name, "cpu"))), want)
+		})
 	}
 }
