@@ -100,7 +100,7 @@ Key fox Rome seven shy Nora.
 		"[the conversation is forgotten]",
 		"model     Storyteller, qwen3, 2.8 M weights, 2.8 MiB, on cpu\n",
 		" of 1024 tokens\n",
-		"; answers: 4\n",
+		"answers   4\n",
 		"sampling  temperature 0, top-k 40, top-p 0.95, min-p 0.05, seed 7\n",
 		"[/nonsense is no command; /help lists them]",
 		help,

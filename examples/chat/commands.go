@@ -103,7 +103,8 @@ func (c *conversation) stats() string {
 	row(&b, "context", "%d of %d tokens", c.contextUsed(), c.session.Context())
 	if c.answers > 0 {
 		row(&b, "last", "%s", speed(c.session.Usage()))
-		row(&b, "all", "%s; answers: %d", speed(c.total), c.answers)
+		row(&b, "all", "%s", speed(c.total))
+		row(&b, "answers", "%d", c.answers)
 	}
 	row(&b, "memory", "%s besides the weights", size(uint64(cache.Bytes)))
 	row(&b, "graphs", "%d built, %d runs of one that was there", cache.Built, cache.Reused)
