@@ -78,6 +78,9 @@ func noAttr(object any, name string) *undefined {
 
 // ownAttr is the attribute of the object itself, not an item.
 func ownAttr(r *run, object any, name string) (any, bool, error) {
+	if err := r.work(len(name)); err != nil {
+		return nil, false, err
+	}
 	if isDunder(name) {
 		return nil, false, unsafeAttr(object, name).fail()
 	}

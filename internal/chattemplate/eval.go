@@ -1,6 +1,9 @@
 package chattemplate
 
-import "errors"
+import (
+	"errors"
+	"math/big"
+)
 
 var (
 	errBreak    = errors.New("break")
@@ -119,8 +122,21 @@ func (e *binaryExpr) eval(r *run) (any, error) {
 	return binary(r, e.op, a, b)
 }
 
+// arithmeticCost weighs an operation: those on big integers take microseconds.
+func arithmeticCost(op string, a, b any) int {
+	_, bigA := a.(*big.Int)
+	_, bigB := b.(*big.Int)
+	if bigA || bigB || op == "**" {
+		return 64 * 100
+	}
+	return 64
+}
+
 func binary(r *run, op string, a, b any) (any, error) {
 	if isNumber(a) && isNumber(b) {
+		if err := r.work(arithmeticCost(op, a, b)); err != nil {
+			return nil, err
+		}
 		return arithmetic(op, a, b)
 	}
 	if u, ok := a.(*undefined); ok {
@@ -329,6 +345,9 @@ func (r *run) args(c *callArgs) (*args, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := r.alloc(valueSize * len(more)); err != nil {
+			return nil, err
+		}
 		a.pos = append(a.pos, more...)
 	}
 	if c.starStar == nil {
@@ -345,6 +364,9 @@ func (r *run) starStarArgs(e expr, a *args) error {
 	d, ok := v.(*dict)
 	if !ok {
 		return typeErrorf("argument after ** must be a mapping, not %s", typeName(v))
+	}
+	if err := r.alloc(2 * valueSize * len(d.entries)); err != nil {
+		return err
 	}
 	for _, entry := range d.entries {
 		name, ok := entry.key.(*text)

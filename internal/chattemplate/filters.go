@@ -469,6 +469,9 @@ func newGetter(attribute any) (*getter, error) {
 	case int64:
 		return &getter{path: []any{a}}, nil
 	case *text:
+		if len(a.s) > maxName {
+			return nil, valueErrorf("no attribute path is that long")
+		}
 		g := &getter{}
 		for _, part := range strings.Split(a.s, ".") {
 			if i, ok := decimal(part); ok && part != "" {
@@ -557,7 +560,7 @@ func filterSort(r *run, v any, a *args) (any, error) {
 		return nil, err
 	}
 	attributes := []any{p[2]}
-	if t, ok := p[2].(*text); ok {
+	if t, ok := p[2].(*text); ok && len(t.s) <= maxName {
 		attributes = nil
 		for _, part := range strings.Split(t.s, ",") {
 			attributes = append(attributes, literal(part))
@@ -950,7 +953,7 @@ func mapping(r *run, a *args) (func(any) (any, error), error) {
 		return nil, typeErrorf("map requires a filter argument")
 	}
 	name, _ := a.pos[0].(*text)
-	if name == nil || filters[name.s] == nil {
+	if name == nil || len(name.s) > maxName || filters[name.s] == nil {
 		return nil, typeErrorf("map() wants the name of a filter")
 	}
 	rest := &args{a.pos[1:], a.names, a.named}
@@ -1001,7 +1004,7 @@ func selection(r *run, a *args, byAttribute bool) (func(any) (bool, error), erro
 	rest := &args{names: a.names, named: a.named}
 	if len(pos) > 0 {
 		name, _ := pos[0].(*text)
-		if name == nil || tests[name.s] == nil {
+		if name == nil || len(name.s) > maxName || tests[name.s] == nil {
 			return nil, typeErrorf("select() wants the name of a test")
 		}
 		test, rest.pos = tests[name.s], pos[1:]

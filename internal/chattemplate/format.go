@@ -36,6 +36,9 @@ func printf(r *run, format *text, v any) (any, error) {
 	default:
 		p.args = []any{v}
 	}
+	if err := r.work(len(format.s)); err != nil {
+		return nil, err
+	}
 	if err := p.run(); err != nil {
 		return nil, err
 	}
@@ -282,6 +285,9 @@ func (c spec) formatNumber(r *run, v any) (*text, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.alloc(4 * len(digits)); err != nil {
+		return nil, err
+	}
 	sign := ""
 	switch {
 	case negative:
@@ -445,6 +451,9 @@ func formatMapMethod(r *run, object any, a *args) (any, error) {
 
 // formatBraces is str.format.
 func formatBraces(r *run, format *text, pos []any, named *dict) (any, error) {
+	if err := r.work(len(format.s)); err != nil {
+		return nil, err
+	}
 	f := &braces{r: r, pos: pos, named: named}
 	out, err := f.expand(format, 0)
 	if err != nil {

@@ -3,6 +3,7 @@ package chattemplate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"runtime/metrics"
 	"strings"
@@ -74,6 +75,18 @@ var hostile = map[string]string{
 	"strip set":            `{% set a = 'é' * 3000000 %}{% for i in range(100000) %}{% if 'x'.strip(a) %}{% endif %}{% endfor %}`,
 	"raise long":           `{{ raise_exception('x' * 10000000) }}`,
 	"strftime":             `{{ strftime_now('%c' * 1000000) }}`,
+	"many parameters":      "{% macro m(" + manyNames(20000) + ") %}{% endmacro %}{% set d = dict(" + strings.Repeat("x", 900) + "=1) %}{% for i in range(100000) %}{{ m(**d) if i else '' }}{% endfor %}",
+	"star arguments":       `{% macro m() %}{{ varargs|length }}{% endmacro %}{% set a = [1] * 200000 %}{% for i in range(100000) %}{{ m(*a) }}{% endfor %}`,
+	"long path":            `{% set p = 'a.' * 1000000 %}{% for i in range(100000) %}{{ [1]|map(attribute=p)|list }}{% endfor %}`,
+	"long attribute":       `{% set p = 'a.' * 1000000 %}{% for i in range(100000) %}{{ [1][p] }}{% endfor %}`,
+	"long filter":          `{% set p = 'a.' * 1000000 %}{% for i in range(100000) %}{{ [1]|map(p)|list }}{% endfor %}`,
+	"long name":            "{{ " + strings.Repeat("x", 1<<19) + " }}",
+	"long flags":           `{% set p = '%' + '0' * 1000000 + 'd' %}{% for i in range(100000) %}{{ p % 1 }}{% endfor %}`,
+	"big products":         `{% set x = 3 ** 4000 %}{% for i in range(100000) %}{% if x * 3 // 7 % x %}{% endif %}{% if x * x * 0 %}{% endif %}{% endfor %}`,
+	"powers":               `{% for i in range(100000) %}{% for j in range(100) %}{% if 3 ** 8000 %}{% endif %}{% endfor %}{% endfor %}`,
+	"big digits":           `{% set x = 3 ** 8000 %}{% for i in range(100000) %}{% if '%d' % x %}{% endif %}{% endfor %}`,
+	"undefined names":      `{% for i in range(100000) %}{% for j in range(1000) %}{% if q %}{% endif %}{% if q.r is defined %}{% endif %}{% endfor %}{% endfor %}`,
+	"marks":                `{% for i in range(100000) %}{% set x = ((add_generation_prompt|string) ~ '<>') * 1000 %}{% for c in x %}{% endfor %}{% endfor %}`,
 	"source of {{":         strings.Repeat("{{", 1<<19),
 	"source of (":          "{{ " + strings.Repeat("(", 1<<20-8),
 	"source of [":          "{{ " + strings.Repeat("[", 1<<20-8),
@@ -92,6 +105,14 @@ var hostile = map[string]string{
 	"source of raw":        "{% raw %}" + strings.Repeat("{% ", 1<<18),
 	"source of spaces":     strings.Repeat("{%-  ", 1<<17),
 	"source too long":      strings.Repeat("x", 1<<21),
+}
+
+func manyNames(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "a%d, ", i)
+	}
+	return b.String() + "b"
 }
 
 // harmless are those that may end without an error.

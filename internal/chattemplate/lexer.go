@@ -297,6 +297,9 @@ func (l *lexer) endOfTag() (token, bool) {
 	return t, true
 }
 
+// maxName bounds the length of names, which are looked up again and again.
+const maxName = 1000
+
 func (l *lexer) name() (token, error) {
 	start := l.pos
 	for i, c := range l.src[start:] {
@@ -307,6 +310,9 @@ func (l *lexer) name() (token, error) {
 	}
 	if l.pos == start {
 		return token{}, l.errorAt(start, "unexpected character "+clip(l.src[start:]))
+	}
+	if l.pos-start > maxName {
+		return token{}, l.errorAt(start, "no name is that long")
 	}
 	return token{tokenName, start, l.src[start:l.pos]}, nil
 }

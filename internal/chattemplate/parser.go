@@ -386,6 +386,9 @@ func (p *parser) params(def *macroDef) error {
 				return err
 			}
 		}
+		if _, err := p.node(p.tok.pos); err != nil {
+			return err
+		}
 		name, err := p.expectName()
 		if err != nil {
 			return err

@@ -142,6 +142,9 @@ func (m *macro) sortNamed(r *run, a *args) (map[string]any, error) {
 		r.scope.set("caller", undefinedf("No caller defined"))
 	}
 	for i, name := range a.names {
+		if err := r.work(8 * len(def.params)); err != nil {
+			return nil, err
+		}
 		at := indexOf(def.params, name)
 		switch {
 		case at >= 0 && at < len(a.pos):

@@ -16,7 +16,7 @@ type Options struct {
 	// 64 for each byte of the variables by default, well under a second.
 	MaxSteps int64
 	// MaxMemory is the number of bytes that strings and containers may take in
-	// all, garbage included: 16 MiB and 64 for each byte of the variables.
+	// all, garbage included: 12 MiB and 64 for each byte of the variables.
 	MaxMemory int64
 	// MaxOutput is the size of the text: 8 MiB and 8 for each byte of the variables.
 	MaxOutput int64
@@ -144,7 +144,7 @@ func (t *Template) newRun(ctx context.Context, size int64) *run {
 		tmpl:     t,
 		now:      t.options.Now,
 		maxSteps: budget(t.options.MaxSteps, 4_000_000, 64),
-		maxMem:   budget(t.options.MaxMemory, 16<<20, 64),
+		maxMem:   budget(t.options.MaxMemory, 12<<20, 64),
 		maxOut:   budget(t.options.MaxOutput, 8<<20, 8),
 	}
 }

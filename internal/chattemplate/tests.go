@@ -151,7 +151,7 @@ func testCompare(name, op string) testFunc {
 func named(known func(string) bool) testFunc {
 	return func(_ *run, v any, a *args) (bool, error) {
 		t, ok := v.(*text)
-		return ok && known(t.s), nil
+		return ok && len(t.s) <= maxName && known(t.s), nil
 	}
 }
 

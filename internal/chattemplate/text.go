@@ -2,6 +2,7 @@ package chattemplate
 
 import (
 	"html"
+	"sort"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -65,10 +66,12 @@ func (t *text) slice(i, j int) *text {
 		return emptyText
 	}
 	c := &text{s: t.s[i:j], tainted: t.tainted, safe: t.safe}
-	for _, m := range t.marks {
-		if start, end := max(m.Start, i), min(m.End, j); start < end {
-			c.marks = append(c.marks, Span{start - i, end - i})
+	first := sort.Search(len(t.marks), func(k int) bool { return t.marks[k].End > i })
+	for _, m := range t.marks[first:] {
+		if m.Start >= j {
+			break
 		}
+		c.marks = append(c.marks, Span{max(m.Start, i) - i, min(m.End, j) - i})
 	}
 	return c
 }

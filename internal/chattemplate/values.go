@@ -119,7 +119,7 @@ func hashKey(r *run, v any) (any, error) {
 		}
 		return v, nil
 	case *big.Int:
-		return [2]string{"int", v.String()}, nil
+		return [2]string{"int", v.String()}, r.alloc(v.BitLen())
 	case *tuple:
 		if err := r.enter(); err != nil {
 			return nil, err
