@@ -124,6 +124,9 @@ func (s *Sequence) Truncate(n int) {
 // make, in that order, to copies and returns them, also beside an error. With ErrFull the
 // sequence has as many tokens as before.
 func (s *Sequence) Append(n int, copies []Copy) ([]Copy, error) {
+	if n <= 0 {
+		return copies, nil
+	}
 	p, before := s.pool, s.length
 	shared := s.lastShared()
 	need := p.blocks(s.length+n) - p.blocks(s.length)
@@ -134,6 +137,9 @@ func (s *Sequence) Append(n int, copies []Copy) ([]Copy, error) {
 		return copies, fmt.Errorf("kvcells: %d cells are needed and %d of %d are free: %w", n, p.Free(), p.Cells(), ErrFull)
 	}
 	if shared {
+		if len(s.runs) == p.maxRuns && s.splitsRun() {
+			return s.relocate(n, copies)
+		}
 		copies = s.unshare(copies)
 	}
 	s.fillLast(&n)
@@ -168,19 +174,28 @@ func (s *Sequence) lastBlock() int {
 func (s *Sequence) unshare(copies []Copy) []Copy {
 	p := s.pool
 	old, part := s.lastBlock(), s.length%p.block
-	r := &s.runs[len(s.runs)-1]
+	last := len(s.runs) - 1
+	if s.runs[last].Length -= part; s.runs[last].Length == 0 {
+		s.runs = s.runs[:last]
+	}
 	to := p.take(p.place(1), 1)
 	p.release(old)
-	copies = append(copies, Copy{From: old * p.block, To: to * p.block})
-	if r.Length -= part; r.Length == 0 {
-		*r = Run{Start: to * p.block, Length: part}
-	} else if r.Start+r.Length == to*p.block {
-		r.Length += part
-	} else {
-		s.runs = append(s.runs, Run{Start: to * p.block, Length: part})
-	}
-	return copies
+	s.addRun(Run{Start: to * p.block, Length: part})
+	return append(copies, Copy{From: old * p.block, To: to * p.block})
 }
+
+// addRun adds a run, or extends the last one if the new one begins where that ends.
+func (s *Sequence) addRun(r Run) {
+	if last := len(s.runs) - 1; last >= 0 && s.runs[last].Start+s.runs[last].Length == r.Start {
+		s.runs[last].Length += r.Length
+		return
+	}
+	s.runs = append(s.runs, r)
+}
+
+// splitsRun reports whether the last run goes on having blocks without the last one, so
+// that unshare adds a run.
+func (s *Sequence) splitsRun() bool { return s.runs[len(s.runs)-1].Length > s.pool.block }
 
 // fillLast uses up the last block and extends the last run into the free blocks that
 // follow it.
@@ -214,7 +229,7 @@ func (s *Sequence) newRun(n *int) {
 	}
 	p.take(start, count)
 	used := min(count*p.block, *n)
-	s.runs = append(s.runs, Run{Start: start * p.block, Length: used})
+	s.addRun(Run{Start: start * p.block, Length: used})
 	s.length += used
 	*n -= used
 }
