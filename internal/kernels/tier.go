@@ -1,0 +1,76 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Tier says with which instructions a kernel computes. It changes the speed and the order
+// in which operands lie in memory, never a bit of a result.
+//
+// A Tier is a value that its user holds: [Scratch] and [QActs] carry one, so that devices of
+// different tiers can live side by side. The zero value is Generic.
+type Tier uint8
+
+const (
+	Generic Tier = iota // plain Go, the definition
+	AVX2                // amd64: AVX2, FMA and F16C
+	AVXVNNI             // amd64: AVX2 with the 8-bit dot products of AVX-VNNI
+	AVX512              // amd64: AVX-512 F, BW, DQ, VL and VNNI
+	NEON                // arm64: Advanced SIMD with dot products
+)
+
+var tierNames = [...]string{Generic: "generic", AVX2: "avx2", AVXVNNI: "avxvnni", AVX512: "avx512", NEON: "neon"}
+
+// String returns the name under which ParseTier knows the tier.
+func (t Tier) String() string {
+	if int(t) < len(tierNames) {
+		return tierNames[t]
+	}
+	return fmt.Sprintf("tier %d", uint8(t))
+}
+
+// ErrTier is the reason for which a tier cannot be had: no such name, or a machine or
+// build without it.
+var ErrTier = errors.New("kernels: no such processor tier")
+
+// TierVariable is the environment variable that limits the tier of a process.
+const TierVariable = "MINFER_CPU"
+
+// ParseTier returns the tier of that name, whether or not this machine has it.
+func ParseTier(name string) (Tier, error) {
+	if i := slices.Index(tierNames[:], strings.ToLower(name)); i >= 0 {
+		return Tier(i), nil
+	}
+	return Generic, fmt.Errorf("%w: %q; known are %s", ErrTier, name, strings.Join(tierNames[:], ", "))
+}
+
+// Tiers returns what this machine and build can compute with, the fastest last. Generic is
+// always among them; with the build tag purego it is the only one.
+func Tiers() []Tier { return append([]Tier{Generic}, machineTiers()...) }
+
+// Available says whether the machine and build have the tier.
+func (t Tier) Available() bool { return slices.Contains(Tiers(), t) }
+
+// DefaultTier returns the fastest tier there is, or the one that the environment variable
+// MINFER_CPU names. When that name is unknown or the machine lacks the tier, the error wraps
+// ErrTier and the tier is the fastest one, so that a caller may also go on.
+func DefaultTier() (Tier, error) {
+	tiers := Tiers()
+	best := tiers[len(tiers)-1]
+	name := os.Getenv(TierVariable)
+	if name == "" {
+		return best, nil
+	}
+	t, err := ParseTier(name)
+	if err != nil {
+		return best, fmt.Errorf("%s: %w", TierVariable, err)
+	}
+	if !t.Available() {
+		return best, fmt.Errorf("%s: %w: this machine or build lacks %s, it has %v", TierVariable, ErrTier, t, tiers)
+	}
+	return t, nil
+}
