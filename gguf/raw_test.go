@@ -7,9 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
+
+	"golang.org/x/exp/slices"
 )
 
 // raw builds files by hand, right ones and wrong ones, in the notation of the
@@ -167,31 +168,4 @@ func allocated(do func()) uint64 {
 	do()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
-}
-
-// sharedDir is the folder with models that are not part of the repository.
-func sharedDir(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("MINFER_SHARED")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared")
-	}
-	if _, err := os.Stat(filepath.Join(dir, "golden", "models")); err != nil {
-		t.Skipf("no shared models (set MINFER_SHARED): %v", err)
-	}
-	return dir
-}
-
-// oracleDir is the folder with ggml's headers and vocabularies.
-func oracleDir(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("ORACLE_DIR")
-	if dir == "" {
-		home, _ := os.UserHomeDir()
-		dir = filepath.Join(home, ".cache", "minfer-oracle")
-	}
-	if _, err := os.Stat(filepath.Join(dir, "headers", "models")); err != nil {
-		t.Skipf("no oracle (set ORACLE_DIR): %v", err)
-	}
-	return dir
 }

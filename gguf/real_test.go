@@ -1,20 +1,21 @@
 package gguf
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/minfer/minfer/internal/testfiles"
+	"golang.org/x/exp/maps"
+	"golang.org/x/exp/slices"
 )
 
 // Facts about the models, found with the format's reference reader in Python:
 // the number of keys, and of tensors of each type.
 func TestRealModels(t *testing.T) {
-	dir := sharedDir(t)
+	dir := testfiles.Shared(t)
 	cases := []struct {
 		path string
 		arch string
@@ -59,7 +60,7 @@ func TestRealVocabularies(t *testing.T) {
 		{"aquila", 2, 100008}, {"baichuan", 3, 64000}, {"gpt-2", 3, 50257}, {"qwen2", 3, 151936}, {"gemma-4", 3, 262144},
 	}
 	for _, c := range cases {
-		path := filepath.Join(oracleDir(t), "headers", "models", "ggml-vocab-"+c.name+".gguf")
+		path := testfiles.Oracle(t, "headers", "models", "ggml-vocab-"+c.name+".gguf")
 		f, err := Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +85,7 @@ func typeCounts(f *File) map[string]int {
 // Every shared model opens both ways, is whole, fills its file to the last
 // tensor, and has the vocabulary it says.
 func TestAllSharedModels(t *testing.T) {
-	dir := sharedDir(t)
+	dir := testfiles.Shared(t)
 	paths, _ := filepath.Glob(filepath.Join(dir, "golden", "models", "*.gguf"))
 	more, _ := filepath.Glob(filepath.Join(dir, "models", "*.gguf"))
 	paths = append(paths, more...)
@@ -151,7 +152,7 @@ func openBoth(t *testing.T, path string) *File {
 // Writing a real model again gives the same bytes: our writer lays files out as
 // llama.cpp does.
 func TestRewriteRealModel(t *testing.T) {
-	path := filepath.Join(sharedDir(t), "models", "storyteller-q4_k_m.gguf")
+	path := testfiles.Shared(t, "models", "storyteller-q4_k_m.gguf")
 	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +164,7 @@ func TestRewriteRealModel(t *testing.T) {
 	if got := rewrite(t, f); !slices.Equal(got, want) {
 		t.Errorf("%d bytes became %d others", len(want), len(got))
 	}
-	if kinds := slices.Sorted(maps.Keys(typeCounts(f))); !slices.Contains(kinds, "Q4_K") {
+	if kinds := maps.Keys(typeCounts(f)); !slices.Contains(kinds, "Q4_K") {
 		t.Errorf("types are %v", kinds)
 	}
 }

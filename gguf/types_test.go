@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/minfer/minfer/internal/testfiles"
 )
 
 // The sizes, put together from the fields of each block: scales, minimums,
@@ -65,7 +66,7 @@ func TestTypesWithoutData(t *testing.T) {
 
 // Numbers and names against ggml's own header, where the oracle has it.
 func TestTypesAgainstHeader(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(oracleDir(t), "headers", "ggml", "include", "ggml.h"))
+	text, err := os.ReadFile(testfiles.Oracle(t, "headers", "ggml", "include", "ggml.h"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,39 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/minfer/minfer/internal/testfiles"
 )
-
-// sharedDir finds the folder of common test data, or skips.
-func sharedDir(t testing.TB, parts ...string) string {
-	t.Helper()
-	dir := os.Getenv("MINFER_SHARED")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared")
-	}
-	return existing(t, filepath.Join(append([]string{dir}, parts...)...), "MINFER_SHARED")
-}
-
-// oracleDir finds the folder of third-party data, or skips.
-func oracleDir(t testing.TB, parts ...string) string {
-	t.Helper()
-	dir := os.Getenv("ORACLE_DIR")
-	if dir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			t.Skip("ORACLE_DIR is not set and there is no home directory")
-		}
-		dir = filepath.Join(home, ".cache", "minfer-oracle")
-	}
-	return existing(t, filepath.Join(append([]string{dir}, parts...)...), "ORACLE_DIR")
-}
-
-func existing(t testing.TB, path, variable string) string {
-	t.Helper()
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("%s is absent; set %s to have this test", path, variable)
-	}
-	return path
-}
 
 func jsonObject(t testing.TB, data []byte) *Object {
 	t.Helper()
@@ -61,8 +31,8 @@ func goldenClock() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC
 // TestGoldenTemplates renders 70 templates in wide use over 12 conversations;
 // each text must equal transformers', and each of its failures must fail.
 func TestGoldenTemplates(t *testing.T) {
-	templates := oracleDir(t, "headers", "models", "templates")
-	data, err := os.ReadFile(sharedDir(t, "golden", "templates", "results.json"))
+	templates := testfiles.Oracle(t, "headers", "models", "templates")
+	data, err := os.ReadFile(testfiles.Shared(t, "golden", "templates", "results.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,38 +10,20 @@ import (
 	"testing"
 
 	"github.com/minfer/minfer/gguf"
+	"github.com/minfer/minfer/internal/testfiles"
 )
-
-// modelFile finds a real model's file in the shared folder or where the models
-// are fetched to.
-func modelFile(t *testing.T, name string) string {
-	t.Helper()
-	shared := filepath.Join(sharedDir(t, "models"), name)
-	if _, err := os.Stat(shared); err == nil {
-		return shared
-	}
-	dir := os.Getenv("MINFER_MODELS")
-	if dir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			t.Skip("MINFER_MODELS is not set and there is no home directory")
-		}
-		dir = filepath.Join(home, ".cache", "minfer-models")
-	}
-	return existing(t, filepath.Join(dir, name), "MINFER_MODELS")
-}
 
 // TestRealModels renders the recorded conversations with the templates inside
 // the model files.
 func TestRealModels(t *testing.T) {
-	records, err := filepath.Glob(filepath.Join(sharedDir(t, "golden", "real"), "*.json"))
+	records, err := filepath.Glob(filepath.Join(testfiles.Shared(t, "golden", "real"), "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, record := range records {
 		name := strings.TrimSuffix(filepath.Base(record), ".json")
 		t.Run(name, func(t *testing.T) {
-			f, err := gguf.Open(modelFile(t, name+".gguf"))
+			f, err := gguf.Open(testfiles.Model(t, name+".gguf"))
 			if err != nil {
 				t.Fatal(err)
 			}

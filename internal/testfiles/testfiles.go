@@ -17,11 +17,14 @@ import (
 // the folder named shared beside the repository.
 func Shared(t testing.TB, elem ...string) string {
 	t.Helper()
-	root := os.Getenv("MINFER_SHARED")
-	if root == "" {
-		root = filepath.Join(repository(), "..", "shared")
+	return find(t, "MINFER_SHARED", sharedRoot(), elem)
+}
+
+func sharedRoot() string {
+	if root := os.Getenv("MINFER_SHARED"); root != "" {
+		return root
 	}
-	return find(t, "MINFER_SHARED", root, elem)
+	return filepath.Join(repository(), "..", "shared")
 }
 
 // Oracle returns the path of a file in the judge's folder: $ORACLE_DIR or, by default,
@@ -35,10 +38,13 @@ func Oracle(t testing.TB, elem ...string) string {
 	return find(t, "ORACLE_DIR", root, elem)
 }
 
-// Model returns the path of a real model that was fetched: in $MINFER_MODELS or, by
-// default, minfer-models in the user's cache.
+// Model returns the path of a trained model: one that lies in the shared folder, or one that
+// was fetched to $MINFER_MODELS or, by default, minfer-models in the user's cache.
 func Model(t testing.TB, name string) string {
 	t.Helper()
+	if path := filepath.Join(sharedRoot(), "models", name); exists(path) {
+		return path
+	}
 	root := os.Getenv("MINFER_MODELS")
 	if root == "" {
 		root = filepath.Join(cache(), "minfer-models")
@@ -49,7 +55,7 @@ func Model(t testing.TB, name string) string {
 func find(t testing.TB, variable, root string, elem []string) string {
 	t.Helper()
 	path := filepath.Join(append([]string{root}, elem...)...)
-	if _, err := os.Stat(path); err == nil {
+	if exists(path) {
 		return path
 	}
 	if os.Getenv("MINFER_REQUIRE_SHARED") == "1" {
@@ -57,6 +63,11 @@ func find(t testing.TB, variable, root string, elem []string) string {
 	}
 	t.Skipf("needs %s, which is not here (set %s)", path, variable)
 	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // cache is the folder ~/.cache, on every system.

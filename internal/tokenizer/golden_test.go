@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,38 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/minfer/minfer/gguf"
+	"github.com/minfer/minfer/internal/testfiles"
 	"github.com/minfer/minfer/internal/tokenizer"
 	"golang.org/x/text/unicode/norm"
 )
-
-// sharedPath is a file of the data that is kept beside the repository; without it the test is skipped.
-func sharedPath(t testing.TB, elem ...string) string {
-	dir := os.Getenv("MINFER_SHARED")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared")
-	}
-	return present(t, filepath.Join(append([]string{dir}, elem...)...), "set MINFER_SHARED to the folder of shared test data")
-}
-
-// oraclePath is a file that the reference implementation's set-up leaves; without it the test is skipped.
-func oraclePath(t testing.TB, elem ...string) string {
-	dir := os.Getenv("ORACLE_DIR")
-	if dir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			t.Skip("no home folder; set ORACLE_DIR")
-		}
-		dir = filepath.Join(home, ".cache", "minfer-oracle")
-	}
-	return present(t, filepath.Join(append([]string{dir}, elem...)...), "set ORACLE_DIR to the oracle's folder")
-}
-
-func present(t testing.TB, path, cure string) string {
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("%s is absent: %s", path, cure)
-	}
-	return path
-}
 
 func openTokenizer(t testing.TB, path string) *tokenizer.Tokenizer {
 	f, err := gguf.Open(path)
@@ -70,7 +41,7 @@ func encode(t testing.TB, tok *tokenizer.Tokenizer, text string, o tokenizer.Enc
 func TestGoldenVectors(t *testing.T) {
 	for _, name := range []string{"tiny-llama", "tiny-llama-spm", "tiny-qwen3"} {
 		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile(sharedPath(t, "golden", "tokenizer", name+".json"))
+			data, err := os.ReadFile(testfiles.Shared(t, "golden", "tokenizer", name+".json"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +54,7 @@ func TestGoldenVectors(t *testing.T) {
 			if err := json.Unmarshal(data, &cases); err != nil {
 				t.Fatal(err)
 			}
-			tok := openTokenizer(t, sharedPath(t, "golden", "models", name+"-f16.gguf"))
+			tok := openTokenizer(t, testfiles.Shared(t, "golden", "models", name+"-f16.gguf"))
 			for _, c := range cases {
 				if tok.Pre() == "qwen2" && !norm.NFC.IsNormalString(c.Text) {
 					continue // llama.cpp leaves the text as it is; Hugging Face, whom we follow, does not
@@ -111,7 +82,7 @@ func TestReferenceVocabularies(t *testing.T) {
 		"llama-spm", "mpt", "phi-3", "qwen2", "qwen35", "refact", "starcoder"}
 	for _, name := range vocabularies {
 		t.Run(name, func(t *testing.T) {
-			path := oraclePath(t, "headers", "models", "ggml-vocab-"+name+".gguf")
+			path := testfiles.Oracle(t, "headers", "models", "ggml-vocab-"+name+".gguf")
 			texts, ids := referenceVectors(t, path)
 			tok := openTokenizer(t, path)
 			for i, text := range texts {
@@ -167,7 +138,7 @@ func referenceVectors(t *testing.T, path string) (texts []string, ids [][]int32)
 func TestRealPrompts(t *testing.T) {
 	for _, name := range []string{"smollm2-135m-instruct-q4_1", "qwen2.5-coder-0.5b-instruct-q4_k_m", "storyteller-q8_0"} {
 		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile(sharedPath(t, "golden", "real", name+".json"))
+			data, err := os.ReadFile(testfiles.Shared(t, "golden", "real", name+".json"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +151,7 @@ func TestRealPrompts(t *testing.T) {
 			if err := json.Unmarshal(data, &golden); err != nil || len(golden.Prompts) == 0 {
 				t.Fatal(err, len(golden.Prompts))
 			}
-			tok := openTokenizer(t, modelPath(t, name+".gguf"))
+			tok := openTokenizer(t, testfiles.Model(t, name+".gguf"))
 			for _, p := range golden.Prompts {
 				got := encode(t, tok, p.Text, tokenizer.EncodeOptions{ParseSpecial: true, AddSpecial: true})
 				if diff := cmp.Diff(p.Tokens, got); diff != "" {
@@ -194,27 +165,11 @@ func TestRealPrompts(t *testing.T) {
 	}
 }
 
-// modelPath is a model that the shared fetch script keeps, or one that lies with it.
-func modelPath(t testing.TB, name string) string {
-	if strings.HasPrefix(name, "storyteller") {
-		return sharedPath(t, "models", name)
-	}
-	dir := os.Getenv("MINFER_MODELS")
-	if dir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			t.Skip("no home folder; set MINFER_MODELS")
-		}
-		dir = filepath.Join(home, ".cache", "minfer-models")
-	}
-	return present(t, filepath.Join(dir, name), "fetch it, or set MINFER_MODELS to the folder of models")
-}
-
 // What opening a vocabulary costs, once its metadata are read.
 func BenchmarkNewReal(b *testing.B) {
 	for _, name := range []string{"qwen2", "llama-bpe", "llama-spm"} {
 		b.Run(name, func(b *testing.B) {
-			f, err := gguf.Open(oraclePath(b, "headers", "models", "ggml-vocab-"+name+".gguf"))
+			f, err := gguf.Open(testfiles.Oracle(b, "headers", "models", "ggml-vocab-"+name+".gguf"))
 			if err != nil {
 				b.Fatal(err)
 			}
