@@ -2,10 +2,10 @@ package alloc
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/minfer/minfer/backend"
+	"golang.org/x/exp/maps"
+	"golang.org/x/exp/slices"
 )
 
 // copyChunk bounds the host memory through which regions move when they grow.
@@ -118,7 +118,9 @@ func (a *Allocator) GrowKV(cells int) error {
 	if err != nil {
 		return err
 	}
-	for _, layer := range slices.Sorted(maps.Keys(a.regions)) {
+	layers := maps.Keys(a.regions)
+	slices.Sort(layers) // so that errors name the same layer every time
+	for _, layer := range layers {
 		r := a.regions[layer]
 		if r.kv.Cells >= cells {
 			continue

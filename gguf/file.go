@@ -6,10 +6,10 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"sync"
 
 	"github.com/minfer/minfer/internal/mmap"
+	"golang.org/x/exp/slices"
 )
 
 // File is an open model: one file, or all parts of a split model. Its methods

@@ -8,9 +8,9 @@ import (
 	"io"
 	"math"
 	"math/bits"
-	"slices"
 
 	"github.com/minfer/minfer/internal/mmap"
+	"golang.org/x/exp/slices"
 )
 
 // Limits on what a file may claim. They lie far above real models and keep the

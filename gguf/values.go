@@ -4,7 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
+
+	"golang.org/x/exp/slices"
 )
 
 // Keys lists the metadata keys in file order.

@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
+
+	"golang.org/x/exp/slices"
 )
 
 // maxWrittenName is the longest tensor name that every ggml reader takes.

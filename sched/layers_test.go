@@ -2,7 +2,6 @@ package sched_test
 
 import (
 	"errors"
-	"maps"
 	"strings"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/minfer/minfer/backend/null"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/sched"
+	"golang.org/x/exp/maps"
 )
 
 // fused is a graph with the fused store that decoder has not.

@@ -3,10 +3,10 @@ package sched
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/minfer/minfer/graph"
+	"golang.org/x/exp/slices"
 )
 
 // Split is a run of nodes that one device computes.

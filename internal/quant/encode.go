@@ -4,7 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
+
+	"golang.org/x/exp/slices"
 )
 
 // Quantize encodes src into dst. F32, F16, BF16, Q8_0 and Q4_0 have encoders; for

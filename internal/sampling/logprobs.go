@@ -2,7 +2,8 @@ package sampling
 
 import (
 	"cmp"
-	"slices"
+
+	"golang.org/x/exp/slices"
 )
 
 // LogProb is the natural logarithm of token id's probability under the softmax

@@ -2,9 +2,10 @@ package sampling
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
+
+	"golang.org/x/exp/maps"
+	"golang.org/x/exp/slices"
 )
 
 // GreedyBelow is the temperature under which sampling is greedy. At such
@@ -162,12 +163,20 @@ func (p Params) Validate() error {
 	f.atLeast("mirostat tau", p.Mirostat.Tau, 0)
 	f.atLeast("mirostat eta", p.Mirostat.Eta, 0)
 
-	for _, id := range slices.Sorted(maps.Keys(p.LogitBias)) {
+	for _, id := range p.biasedTokens() {
 		b := float64(p.LogitBias[id])
 		f.check(id >= 0, "logit bias for token %d, want an id of the vocabulary", id)
 		f.check(!math.IsNaN(b) && !math.IsInf(b, 1), "logit bias of token %d is %v, want a finite number or -Inf", id, b)
 	}
 	return f.err()
+}
+
+// biasedTokens lists the tokens with a logit bias in ascending order, so that equal
+// parameters have equal errors and samplers.
+func (p Params) biasedTokens() []int32 {
+	ids := maps.Keys(p.LogitBias)
+	slices.Sort(ids)
+	return ids
 }
 
 // faults collects what is wrong with a set of parameters.

@@ -3,7 +3,8 @@ package sampling
 import (
 	"cmp"
 	"math"
-	"slices"
+
+	"golang.org/x/exp/slices"
 )
 
 // The chain once more, as plainly as it can be said: full sorts, maps, the

@@ -2,12 +2,11 @@ package sampling
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/minfer/minfer/internal/stop"
+	"golang.org/x/exp/slices"
 )
 
 // Token is what Sample chose.
@@ -87,7 +86,7 @@ func New(p Params, vocab int, text func(id int32) string) (*Sampler, error) {
 		f = err.(*InvalidError).Faults
 	}
 	f.check(vocab > 0 && vocab <= math.MaxInt32, "vocabulary of %d tokens, want 1 to %d", vocab, math.MaxInt32)
-	for _, id := range slices.Sorted(maps.Keys(p.LogitBias)) {
+	for _, id := range p.biasedTokens() {
 		f.check(int(id) < vocab, "logit bias for token %d, want an id below %d", id, vocab)
 	}
 	needsText := p.DRY.active() && len(p.DRY.Breakers) > 0
@@ -97,7 +96,7 @@ func New(p Params, vocab int, text func(id int32) string) (*Sampler, error) {
 	}
 
 	s := &Sampler{params: p.Clone(), vocab: vocab, text: text}
-	for _, id := range slices.Sorted(maps.Keys(p.LogitBias)) {
+	for _, id := range p.biasedTokens() {
 		s.bias = append(s.bias, biasEntry{id, p.LogitBias[id]})
 	}
 	if needsText {

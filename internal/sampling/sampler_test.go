@@ -6,9 +6,10 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/exp/slices"
 )
 
 var (
@@ -569,7 +570,10 @@ func TestEdgeSettings(t *testing.T) {
 		mustSample(t, s, row)
 	}
 	// More is asked for than a large, mostly masked vocabulary has.
-	masked := slices.Repeat([]float32{-inf, -inf, 1}, 4000)
+	masked := make([]float32, 0, 3*4000)
+	for range 4000 {
+		masked = append(masked, -inf, -inf, 1)
+	}
 	wide := mustNew(t, with(func(p *Params) { p.TopK = 9000 }), len(masked))
 	if wide.shape(masked, 2); len(wide.cands) != 4000 {
 		t.Errorf("%d tokens, want the 4000 that are not masked", len(wide.cands))

@@ -3,7 +3,8 @@ package sampling
 import (
 	"cmp"
 	"math/bits"
-	"slices"
+
+	"golang.org/x/exp/slices"
 )
 
 // ranked is an element of a selection: the order is by ascending key, then id,

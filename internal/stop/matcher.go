@@ -3,7 +3,8 @@ package stop
 import (
 	"errors"
 	"fmt"
-	"slices"
+
+	"golang.org/x/exp/slices"
 )
 
 // Limits on what New accepts. Stop strings often come from a request, and each

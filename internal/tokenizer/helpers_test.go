@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
+
+	"golang.org/x/exp/slices"
 )
 
 // A vocabulary of testdata: the first tokens of a real one, with texts and their ids by two other implementations.

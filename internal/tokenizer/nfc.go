@@ -1,9 +1,9 @@
 package tokenizer
 
 import (
-	"slices"
 	"unicode/utf8"
 
+	"golang.org/x/exp/slices"
 	"golang.org/x/text/unicode/norm"
 )
 

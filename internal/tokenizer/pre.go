@@ -1,6 +1,6 @@
 package tokenizer
 
-import "slices"
+import "golang.org/x/exp/slices"
 
 // preTokenizer is what a name in tokenizer.ggml.pre stands for.
 type preTokenizer struct {

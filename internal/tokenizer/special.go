@@ -2,8 +2,9 @@ package tokenizer
 
 import (
 	"cmp"
-	"slices"
 	"strings"
+
+	"golang.org/x/exp/slices"
 )
 
 // matchLevel says where a special token is looked for in text.

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/exp/slices"
 )
 
 // A symbol is what merging works on: a token, or a text that occurs in the merges without being a token. Symbols below the

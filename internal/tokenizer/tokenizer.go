@@ -3,9 +3,10 @@ package tokenizer
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/exp/slices"
 )
 
 // None is the id of a token that the vocabulary does not have.
