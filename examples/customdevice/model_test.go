@@ -23,9 +23,9 @@ type tiny struct {
 
 // models cover the forms of attention there are: norms of heads, biases, neither.
 var models = []tiny{
-	{arch: "qwen3", layers: 3, d: 64, ffn: 96, heads: 4, kvHeads: 2, headDim: 32, context: 256, vocab: 70, norms: true, weights: gguf.TypeQ8_0},
-	{arch: "qwen2", layers: 2, d: 96, ffn: 64, heads: 3, kvHeads: 1, headDim: 32, context: 256, vocab: 70, biases: true, weights: gguf.TypeQ4_0},
-	{arch: "llama", layers: 2, d: 32, ffn: 48, heads: 2, kvHeads: 2, headDim: 16, context: 256, vocab: 70, weights: gguf.TypeF32},
+	{arch: "qwen3", layers: 3, d: 32, ffn: 32, heads: 2, kvHeads: 1, headDim: 16, context: 64, vocab: 65, norms: true, weights: gguf.TypeQ8_0},
+	{arch: "qwen2", layers: 2, d: 64, ffn: 32, heads: 4, kvHeads: 2, headDim: 8, context: 64, vocab: 65, biases: true, weights: gguf.TypeQ4_0},
+	{arch: "llama", layers: 2, d: 16, ffn: 24, heads: 2, kvHeads: 2, headDim: 8, context: 64, vocab: 65, weights: gguf.TypeF32},
 }
 
 // file writes the model. Equal sizes give equal bytes.

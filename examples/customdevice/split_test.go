@@ -59,22 +59,22 @@ func travel(t testing.TB, m *minfer.Model) [][]float32 {
 	t.Helper()
 	ctx := context.Background()
 	j := &journey{t: t, m: m}
-	s, err := m.NewSession(minfer.WithContext(64), minfer.WithBatch(7))
+	s, err := m.NewSession(minfer.WithContext(64), minfer.WithBatch(5))
 	j.check(err)
-	// A prompt in chunks of 7, then tokens one by one.
-	prompt := []minfer.Token{5, 9, 2, 33, 64, 17, 8, 8, 41, 3, 22, 60, 11, 2, 7, 30, 19}
+	// A prompt in chunks of 5, then tokens one by one.
+	prompt := []minfer.Token{5, 9, 2, 33, 64, 17, 8, 8, 41, 3, 22}
 	rows, err := s.EvalAll(ctx, prompt)
 	j.check(err)
 	for _, r := range rows {
 		j.keep(r, nil)
 	}
-	for _, tok := range []minfer.Token{12, 50, 3} {
+	for _, tok := range []minfer.Token{12, 50} {
 		j.keep(s.Eval(ctx, []minfer.Token{tok}))
 	}
 	// Both ways of a fork, in turn, so that their cells interleave.
 	fork, err := s.Fork()
 	j.check(err)
-	for i := range 3 {
+	for i := range 2 {
 		j.keep(s.Eval(ctx, []minfer.Token{minfer.Token(20 + i)}))
 		j.keep(fork.Eval(ctx, []minfer.Token{minfer.Token(40 + i), 2}))
 	}
@@ -331,7 +331,7 @@ func TestBatch(t *testing.T) {
 
 // TestStoryteller compares a trained model on a few mixes.
 func TestStoryteller(t *testing.T) {
-	compare(t, storyteller.Model, "relay", "relay-layers", "relay-all-but-layers", "relay-odd-layers", "relay-half-1")
+	compare(t, storyteller.Model, "relay", "relay-odd-layers")
 }
 
 // TestGoldenModels compares models with other block formats on a few mixes.
@@ -340,7 +340,7 @@ func TestGoldenModels(t *testing.T) {
 	if folder == "" {
 		folder = filepath.Join("..", "..", "..", "shared")
 	}
-	for _, name := range []string{"tiny-qwen2-q4_k_m", "tiny-llama-q6_k", "tiny-qwen3-iq4_xs", "tiny-llama-spm-f16"} {
+	for _, name := range []string{"tiny-qwen2-q4_k_m", "tiny-llama-q6_k", "tiny-qwen3-iq4_xs"} {
 		t.Run(name, func(t *testing.T) {
 			file, err := os.ReadFile(filepath.Join(folder, "golden", "models", name+".gguf"))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -348,7 +348,7 @@ func TestGoldenModels(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			compare(t, file, "relay", "relay-all", "relay-even-layers", "relay-half-2")
+			compare(t, file, "relay", "relay-half-2")
 		})
 	}
 }
@@ -359,5 +359,26 @@ func compare(t *testing.T, file []byte, relays ...string) {
 		t.Run(name, func(t *testing.T) {
 			same(t, travel(t, open(t, file, minfer.WithBackends(name, "cpu"))), want)
 		})
+	}
+}
+
+// TestSavedOnAnotherDevice checks that keys and values, which lie as their device likes,
+// are not given to one of another kind.
+func TestSavedOnAnotherDevice(t *testing.T) {
+	file := models[0].file(t)
+	s := session(t, open(t, file, minfer.WithBackends("relay-all", "cpu")))
+	if _, err := s.Eval(context.Background(), steps[0]); err != nil {
+		t.Fatal(err)
+	}
+	var saved bytes.Buffer
+	if err := s.Save(&saved); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"cpu": minfer.ErrSnapshot, "relay-hooked": minfer.ErrSnapshot, "relay-all:1": nil} {
+		m := open(t, file, minfer.WithBackends(name))
+		_, err := m.Restore(bytes.NewReader(saved.Bytes()), minfer.WithContext(32))
+		if !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("restored on %s: %v, want %v", name, err, want)
+		}
 	}
 }
