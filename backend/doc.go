@@ -29,7 +29,10 @@
 // The engine serialises its calls: a Backend is used by one goroutine at a time,
 // and need not be safe for concurrent use. It may run asynchronously inside: Execute
 // and CopyAcross may return before the work is done, as long as ReadHost and
-// Synchronize wait for it and later calls see its results.
+// Synchronize wait for it and later calls see its results. An error that such work meets is
+// returned by the next call that waits, ReadHost or Synchronize, and by WaitCopy for copies
+// of what depends on it; what is queued behind it is given up, and once the error has been
+// returned, the device is in working order. examples/customdevice has a device of this kind.
 //
 // # Optional interfaces
 //
