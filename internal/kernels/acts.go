@@ -28,7 +28,11 @@ const roundMagic = 0x1.8p23
 //
 // Reset prepares it for a batch; then each token is quantised once, by any
 // goroutine, distinct tokens also at the same time; then it is read.
+//
+// With a Tier that has kernels for packed weights, to be set before Reset, the activations lie as the products
+// with packed weights read them (see panelBlock), and the slices below are not filled.
 type QActs struct {
+	Tier   Tier
 	Tokens int
 	In     int // values per token, a multiple of 32
 
@@ -41,6 +45,8 @@ type QActs struct {
 	// tiles for batches that usesTiles, quads for the others.
 	tiles []actBlock // [ceil(Tokens/4)][In/32]
 	quads []actQuad  // [Tokens][In/16]
+
+	panels []byte // of tiers that have kernels for packed weights
 }
 
 // usesTiles says whether a batch of so many tokens goes through the product that
@@ -51,6 +57,10 @@ func usesTiles(tokens int) bool { return tokens > 2 }
 func (a *QActs) Reset(tokens, in int) {
 	a.Tokens, a.In = tokens, in
 	n := tokens * in
+	if kernelsOf(a.Tier) != nil {
+		a.panels = grow(a.panels, n/BlockSize*panelBlock)
+		return
+	}
 	a.Q = grow(a.Q, n)
 	a.D = grow(a.D, n/BlockSize)
 	a.S16 = grow(a.S16, n/16)
@@ -73,6 +83,10 @@ func (a *QActs) Quantize(x []float32, stride, tokens, in int) {
 // QuantizeToken quantises the first In values of x as token t.
 func (a *QActs) QuantizeToken(t int, x []float32) {
 	x = x[:a.In]
+	if kernelsOf(a.Tier) != nil {
+		a.quantizePanel(t, x)
+		return
+	}
 	q := a.Q[t*a.In:][:a.In]
 	nb := a.In / BlockSize
 	d, s32, s16 := a.D[t*nb:][:nb], a.S32[t*nb:][:nb], a.S16[2*t*nb:][:2*nb]

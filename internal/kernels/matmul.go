@@ -55,15 +55,31 @@ type Scratch struct {
 	packed []int64
 	floats []float32
 	attend attendScratch
+
+	partial []float32 // results of a row block that is not whole
+	lines   []byte    // expanded weights
 }
+
+// intMatrix is what the plain products need of a weight, packed or not.
+type intMatrix interface {
+	shape() (format *quant.Format, in int)
+	unpackRow(row *quant.IntRow, r int)
+}
+
+func (w *Weight) shape() (*quant.Format, int)        { return w.Format, w.In }
+func (w *Weight) unpackRow(row *quant.IntRow, r int) { w.Format.Unpack(row, w.Row(r)) }
 
 // MatMulInt computes rows [r0, r1) of an integer weight for every token of acts:
 //
 //	out[t*outStride+r] = w[r] . x[t] + bias[r]
 //
 // bias is nil or has Out values. Calls with distinct rows may run at the same
-// time, each with its own Scratch.
+// time, each with its own Scratch. The tier of acts is Generic.
 func MatMulInt(out []float32, outStride int, w *Weight, r0, r1 int, bias []float32, acts *QActs, s *Scratch) {
+	matMulIntRange(out, outStride, w, r0, r1, bias, acts, s)
+}
+
+func matMulIntRange(out []float32, outStride int, w intMatrix, r0, r1 int, bias []float32, acts *QActs, s *Scratch) {
 	if usesTiles(acts.Tokens) {
 		matMulIntTiles(out, outStride, w, r0, r1, acts, s)
 	} else {

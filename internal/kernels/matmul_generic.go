@@ -9,20 +9,21 @@ import "github.com/minfer/minfer/internal/quant"
 
 // matMulIntRows is for one or two tokens: rows are used as they are unpacked, two at
 // a time so that the latency of one chain is hidden behind the other.
-func matMulIntRows(out []float32, outStride int, w *Weight, r0, r1 int, acts *QActs, s *Scratch) {
-	nb := w.In / BlockSize
+func matMulIntRows(out []float32, outStride int, w intMatrix, r0, r1 int, acts *QActs, s *Scratch) {
+	format, in := w.shape()
+	nb := in / BlockSize
 	for r := r0; r < r1; r += 2 {
 		first, second := &s.rows[0], &s.rows[1]
-		w.Format.Unpack(first, w.Row(r))
+		w.unpackRow(first, r)
 		if r+1 < r1 {
-			w.Format.Unpack(second, w.Row(r+1))
+			w.unpackRow(second, r+1)
 		} else {
 			second = first
 		}
 		for t := range acts.Tokens {
 			a := tokenActs{d: acts.D[t*nb:][:nb], quads: acts.quads[2*t*nb:][:2*nb]}
 			var y0, y1 float32
-			if w.Format.Group == 32 {
+			if format.Group == 32 {
 				a.sums = acts.S32[t*nb:][:nb]
 				y0, y1 = dotRows32(first, second, &a)
 			} else {
@@ -240,17 +241,18 @@ func packWeights(dst []int64, q []int8) {
 // the coefficients below may be negative and have borrowed from it.
 func middle(s int64) float32 { return float32(int32((s + 1<<41) << 1 >> 43)) }
 
-func matMulIntTiles(out []float32, outStride int, w *Weight, r0, r1 int, acts *QActs, s *Scratch) {
-	nb := w.In / BlockSize
+func matMulIntTiles(out []float32, outStride int, w intMatrix, r0, r1 int, acts *QActs, s *Scratch) {
+	format, in := w.shape()
+	nb := in / BlockSize
 	words := nb * blockWords
 	s.packed = grow(s.packed, tileRows*words)
 	for r := r0; r < r1; r += tileRows {
 		n := min(tileRows, r1-r)
-		s.unpackTile(w, r, n)
+		s.unpackTile(w, in, r, n)
 		for t := 0; t < acts.Tokens; t += tileTokens {
 			tile := acts.tiles[t/tileTokens*nb:][:nb]
 			for i := range n {
-				v := s.dotTile(w, i, s.packed[i*words:][:words], tile)
+				v := s.dotTile(format, i, s.packed[i*words:][:words], tile)
 				for j := range min(tileTokens, acts.Tokens-t) {
 					out[(t+j)*outStride+r+i] = v[j]
 				}
@@ -260,18 +262,18 @@ func matMulIntTiles(out []float32, outStride int, w *Weight, r0, r1 int, acts *Q
 }
 
 // unpackTile packs n rows from r on, and keeps their scales and minima.
-func (s *Scratch) unpackTile(w *Weight, r, n int) {
-	words := w.In / BlockSize * blockWords
+func (s *Scratch) unpackTile(w intMatrix, in, r, n int) {
+	words := in / BlockSize * blockWords
 	for i := range n {
 		row := &s.rows[i]
-		w.Format.Unpack(row, w.Row(r+i))
+		w.unpackRow(row, r+i)
 		packWeights(s.packed[i*words:][:words], row.Q)
 	}
 }
 
-func (s *Scratch) dotTile(w *Weight, i int, packed []int64, tile []actBlock) [tileTokens]float32 {
+func (s *Scratch) dotTile(format *quant.Format, i int, packed []int64, tile []actBlock) [tileTokens]float32 {
 	row := &s.rows[i]
-	if w.Format.Group == 32 {
+	if format.Group == 32 {
 		return dotTile32(packed, row.Scale, row.Min, tile)
 	}
 	return dotTile16(packed, row.Scale, row.Min, tile)

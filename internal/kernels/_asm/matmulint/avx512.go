@@ -1,0 +1,480 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+var zmm = [32]reg.VecPhysical{
+	reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7, reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
+	reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23, reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
+}
+
+func avx512() {
+	tables512()
+	for i := range formats {
+		for _, c := range []int{1, 2, 4} {
+			vec512(&formats[i], c)
+		}
+		expand512(&formats[i])
+	}
+	for _, group := range []int{32, 16} {
+		for _, min := range []bool{false, true} {
+			for _, c := range []int{1, 2, 4, 8, 16} {
+				tile512(group, min, c)
+			}
+		}
+	}
+}
+
+var tables = map[string][16]int{
+	"nonLinear4":  {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
+	"e2m1Doubled": {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12},
+}
+
+var tableOf = map[string]operand.Mem{}
+
+// tables512 writes the tables of nibbles, with 128 added.
+func tables512() {
+	for _, name := range []string{"nonLinear4", "e2m1Doubled"} {
+		tableOf[name] = build.GLOBL(name+"Biased", attr.RODATA|attr.NOPTR)
+		for i, v := range tables[name] {
+			build.DATA(i, operand.U8(v+128))
+		}
+	}
+}
+
+// weights512 are the registers of a block of weights while it is multiplied.
+type weights512 struct {
+	f          *format
+	w          [8]reg.VecPhysical // quants: 4 values of each of 16 rows
+	scale, min [2]reg.VecPhysical // by group
+	d, dmin    reg.VecPhysical    // scales of the super-block
+	low        reg.VecPhysical    // mask of the low bits
+	high       reg.VecPhysical    // mask of the bits above
+	table      reg.VecPhysical
+	tmp        reg.VecPhysical
+}
+
+// take hands out registers from 31 downwards.
+type pool512 int
+
+func (p *pool512) take() reg.VecPhysical {
+	*p--
+	return zmm[*p]
+}
+
+func newWeights512(f *format, p *pool512) *weights512 {
+	u := &weights512{f: f}
+	for i := range u.w {
+		u.w[i] = p.take()
+	}
+	for g := range f.groups() {
+		u.scale[g] = p.take()
+		if f.min {
+			u.min[g] = p.take()
+		}
+	}
+	if f.super {
+		u.d = p.take()
+		if f.min {
+			u.dmin = p.take()
+		}
+	}
+	u.tmp = p.take()
+	u.low = p.take()
+	u.high = p.take()
+	u.table = p.take()
+	return u
+}
+
+func broadcast512(r reg.VecPhysical, v uint32) {
+	op("MOVL", operand.U32(v), reg.R13L)
+	op("VPBROADCASTD", reg.R13L, r)
+}
+
+// constants loads what does not change from block to block.
+func (u *weights512) constants() {
+	switch u.f.bits {
+	case "nib":
+		broadcast512(u.low, 0x0f0f0f0f)
+	case "nib1":
+		broadcast512(u.low, 0x0f0f0f0f)
+		broadcast512(u.high, 0x10101010)
+	case "nib2":
+		broadcast512(u.low, 0x0f0f0f0f)
+		broadcast512(u.high, 0x30303030)
+	case "two":
+		broadcast512(u.low, 0x03030303)
+	case "two1":
+		broadcast512(u.low, 0x03030303)
+		broadcast512(u.high, 0x04040404)
+	}
+	if u.f.table != "" {
+		op("VBROADCASTI32X4", tableOf[u.f.table], u.table)
+	}
+	if u.f.scale == "e8m0" {
+		broadcast512(u.high, 1)
+	}
+	if u.f.scale == "nibbles" {
+		broadcast512(u.high, 15)
+	}
+}
+
+// head reads the scales of a super-block and steps over them.
+func (u *weights512) head() {
+	op("VCVTPH2PS", mem(regW, 0), u.d)
+	if u.f.min {
+		op("VCVTPH2PS", mem(regW, 32), u.dmin)
+	}
+	op("ADDQ", operand.U32(u.f.headBytes()), regW)
+}
+
+// scales reads the scales and minima of a block.
+func (u *weights512) scales() {
+	f, n := u.f, u.f.groups()
+	for g := range n {
+		s, m := u.scale[g], u.min[g]
+		at := mem(regW, 16*g)
+		switch f.scale {
+		case "f16":
+			op("VCVTPH2PS", mem(regW, 0), s)
+			if f.min {
+				op("VCVTPH2PS", mem(regW, 32), m)
+			}
+		case "e8m0":
+			// 2^(e-128) is e-1 in the exponent, and a single bit of the fraction for 0 and 1.
+			op("VPMOVZXBD", at, s)
+			op("VPMINUD", u.high, s, u.tmp)
+			op("VPADDD", u.high, u.tmp, u.tmp)
+			op("VPSLLD", imm(21), u.tmp, u.tmp)
+			op("VPSUBD", u.high, s, s)
+			op("VPSLLD", imm(23), s, s)
+			op("VPMAXSD", u.tmp, s, s)
+		case "bytes":
+			if f.signed {
+				op("VPMOVSXBD", at, s)
+			} else {
+				op("VPMOVZXBD", at, s)
+			}
+			op("VCVTDQ2PS", s, s)
+			op("VMULPS", u.d, s, s)
+			if f.min {
+				op("VPMOVZXBD", mem(regW, 16*n+16*g), m)
+				op("VCVTDQ2PS", m, m)
+				op("VMULPS", u.dmin, m, m)
+			}
+		case "nibbles":
+			op("VPMOVZXBD", at, s)
+			op("VPSRLD", imm(4), s, m)
+			op("VPANDD", u.high, s, s)
+			op("VCVTDQ2PS", s, s)
+			op("VMULPS", u.d, s, s)
+			op("VCVTDQ2PS", m, m)
+			op("VMULPS", u.dmin, m, m)
+		}
+	}
+}
+
+// quants unpacks the quants of a block.
+func (u *weights512) quants() {
+	at := func(i int) operand.Mem { return mem(regW, u.f.scaleBytes()+64*i) }
+	nibbles := func() {
+		for i := range 4 {
+			op("VMOVDQU64", at(i), u.w[i+4])
+			op("VPANDD", u.w[i+4], u.low, u.w[i])
+			op("VPSRLD", imm(4), u.w[i+4], u.w[i+4])
+			op("VPANDD", u.w[i+4], u.low, u.w[i+4])
+		}
+	}
+	pairs := func() {
+		for i := range 8 {
+			if i%4 == 0 {
+				op("VPANDD", at(i/4), u.low, u.w[i])
+				continue
+			}
+			op("VPSRLD", imm(2*(i%4)), at(i/4), u.w[i])
+			op("VPANDD", u.w[i], u.low, u.w[i])
+		}
+	}
+	// or sets, under the mask high, bits of w that lie right places too high in memory.
+	or := func(w reg.VecPhysical, from operand.Mem, right int) {
+		switch {
+		case right > 0:
+			op("VPSRLD", imm(right), from, u.tmp)
+		case right < 0:
+			op("VPSLLD", imm(-right), from, u.tmp)
+		default:
+			op("VPTERNLOGD", imm(0xf8), from, u.high, w)
+			return
+		}
+		op("VPTERNLOGD", imm(0xf8), u.tmp, u.high, w)
+	}
+	switch u.f.bits {
+	case "nib":
+		nibbles()
+	case "nib1":
+		nibbles()
+		for i, w := range u.w {
+			or(w, at(4), i-4)
+		}
+	case "nib2":
+		nibbles()
+		for i, w := range u.w {
+			or(w, at(4+i/4), i%4*2-4)
+		}
+	case "byte":
+		for i, w := range u.w {
+			op("VMOVDQU64", at(i), w)
+		}
+	case "two":
+		pairs()
+	case "two1":
+		pairs()
+		for i, w := range u.w {
+			or(w, at(2), i-2)
+		}
+	}
+	if u.f.table != "" {
+		for _, w := range u.w {
+			op("VPSHUFB", w, u.table, w)
+		}
+	}
+}
+
+// blockLoop runs body for every block of a row block, and head before each super-block.
+func blockLoop(f *format, head, body func()) {
+	op("MOVQ", regBlocks, regLeft)
+	build.Label("block")
+	if f.super {
+		head()
+		op("MOVQ", operand.U32(8), regInner)
+		build.Label("inner")
+	}
+	body()
+	if f.super {
+		op("DECQ", regInner)
+		build.JNZ(operand.LabelRef("inner"))
+	}
+	op("DECQ", regLeft)
+	build.JNZ(operand.LabelRef("block"))
+}
+
+// rowLoop runs body for every row block.
+func rowLoop(body func()) {
+	build.Label("rows")
+	body()
+	op("DECQ", regRows)
+	build.JNZ(operand.LabelRef("rows"))
+	op("VZEROUPPER")
+	build.RET()
+}
+
+// store512 adds the bias to the accumulators and stores them.
+func store512(acc []reg.VecPhysical, tmp reg.VecPhysical) {
+	op("TESTQ", regBias, regBias)
+	build.JZ(operand.LabelRef("store"))
+	op("VMOVUPS", mem(regBias, 0), tmp)
+	for _, a := range acc {
+		op("VADDPS", tmp, a, a)
+	}
+	op("ADDQ", imm(64), regBias)
+	build.Label("store")
+	op("MOVQ", regOut, regPtr)
+	for i, a := range acc {
+		op("VMOVUPS", a, mem(regPtr, 0))
+		if i+1 < len(acc) {
+			op("ADDQ", regStride, regPtr)
+		}
+	}
+	op("ADDQ", imm(64), regOut)
+}
+
+// columns512 multiplies a group of weights with the activations of c tokens, sums at a time.
+type columns512 struct {
+	c, group, half int
+	zero           int // the unsigned quant that means 0
+	w              []reg.VecPhysical
+	scale          reg.VecPhysical
+	acc, sums, tmp []reg.VecPhysical
+}
+
+func (m *columns512) emit() {
+	for first := 0; first < m.c; first += len(m.sums) {
+		n := min(len(m.sums), m.c-first)
+		for i := range n {
+			m.init(m.sums[i], mem(regX, recInit(m.c, first+i, m.group, m.half)))
+		}
+		for g, w := range m.w {
+			for i := range n {
+				op("VPDPBUSD.BCST", mem(regX, recQuant(m.c, first+i)+16*m.half+4*g), w, m.sums[i])
+			}
+		}
+		for i := range n {
+			m.add(first+i, m.sums[i])
+		}
+	}
+}
+
+// init makes up for the zero point; the record has -128 times the sum of the quants.
+func (m *columns512) init(sum reg.VecPhysical, at operand.Mem) {
+	shift := map[int]int{128: 0, 32: 2, 16: 3, 8: 4, 4: 5}
+	switch {
+	case m.zero == 0:
+		op("VPXORD", sum, sum, sum)
+	case m.zero == 128:
+		op("VPBROADCASTD", at, sum)
+	default:
+		op("VPSRAD.BCST", imm(shift[m.zero]), at, sum)
+	}
+}
+
+func (m *columns512) add(col int, sum reg.VecPhysical) {
+	tmp := m.tmp[col%len(m.tmp)]
+	op("VMULPS.BCST", mem(regX, recScale(m.c, col)), m.scale, tmp)
+	op("VCVTDQ2PS", sum, sum)
+	op("VFMADD231PS", tmp, sum, m.acc[col])
+}
+
+// pair is emit for one token and a group of 32, with two sums that do not wait for each other.
+func (m *columns512) pair() {
+	a, b := m.sums[0], m.sums[1]
+	m.init(a, mem(regX, recInit(1, 0, m.group, m.half)))
+	op("VPXORD", b, b, b)
+	for g, w := range m.w {
+		op("VPDPBUSD.BCST", mem(regX, 4*g), w, m.sums[g%2])
+	}
+	op("VPADDD", b, a, a)
+	m.add(0, a)
+}
+
+func (m *columns512) minimum(min reg.VecPhysical) {
+	for col, a := range m.acc {
+		op("VFMADD231PS.BCST", mem(regX, recSum(m.c, col, m.group, m.half)), min, a)
+	}
+}
+
+func vec512(f *format, c int) {
+	product(fmt.Sprintf("vec512%sx%d", f.name, c), "multiplies packed weights with the activations of "+fmt.Sprint(c)+" tokens.")
+	p := pool512(32)
+	u := newWeights512(f, &p)
+	acc, sums, tmp := zmm[:c], zmm[c:c+max(2, c)], zmm[c+max(2, c):c+max(2, c)+2]
+	if c+len(sums)+2 > int(p) {
+		panic("too many registers")
+	}
+	u.constants()
+	rowLoop(func() {
+		for _, a := range acc {
+			op("VPXORD", a, a, a)
+		}
+		op("MOVQ", regX0, regX)
+		blockLoop(f, u.head, func() {
+			for i := 0; i < f.blockBytes(); i += 64 {
+				op("PREFETCHT0", mem(regW, i+prefetch))
+			}
+			u.scales()
+			u.quants()
+			for h := range f.groups() {
+				m := columns512{c: c, group: f.group, half: h, zero: f.zero, w: u.w[h*4:], scale: u.scale[h], acc: acc, sums: sums, tmp: tmp}
+				m.w = m.w[:f.group/4]
+				if c == 1 && f.group == 32 {
+					m.pair()
+				} else {
+					m.emit()
+				}
+				if f.min {
+					m.minimum(u.min[h])
+				}
+			}
+			op("ADDQ", operand.U32(f.blockBytes()), regW)
+			op("ADDQ", operand.U32(recBytes(c)), regX)
+		})
+		store512(acc, tmp[0])
+	})
+}
+
+// prefetch is how far ahead of the weights in use memory is asked for more.
+const prefetch = 2048
+
+func expand512(f *format) {
+	name := "expand512" + f.name
+	build.TEXT(name, attr.NOSPLIT, "func(w, dst *byte, blocks, rowBlocks int)")
+	build.Pragma("noescape")
+	build.Doc(name + " brings packed weights into the form that the tile functions read.")
+	build.Load(build.Param("w"), regW)
+	build.Load(build.Param("dst"), regOut)
+	build.Load(build.Param("blocks"), regBlocks)
+	build.Load(build.Param("rowBlocks"), regRows)
+	p := pool512(32)
+	u := newWeights512(f, &p)
+	offset := p.take()
+	u.constants()
+	if f.zero != 128 {
+		broadcast512(offset, uint32(128-f.zero)*0x01010101)
+	}
+	rowLoop(func() {
+		blockLoop(f, u.head, func() {
+			u.scales()
+			u.quants()
+			for i, w := range u.w {
+				if f.zero != 128 {
+					op("VPADDB", offset, w, w)
+				}
+				op("VMOVDQU64", w, mem(regOut, 64*i))
+			}
+			for h := range f.groups() {
+				op("VMOVUPS", u.scale[h], mem(regOut, expScale(h)))
+				if f.min {
+					op("VMOVUPS", u.min[h], mem(regOut, expMin(f.group, h)))
+				}
+			}
+			op("ADDQ", operand.U32(f.blockBytes()), regW)
+			op("ADDQ", operand.U32(expBytes(f.group, f.min)), regOut)
+		})
+	})
+}
+
+func tile512(group int, minimum bool, c int) {
+	name := fmt.Sprintf("tile512g%dx%d", group, c)
+	if minimum {
+		name = fmt.Sprintf("tile512g%dminx%d", group, c)
+	}
+	product(name, "multiplies expanded weights with the activations of "+fmt.Sprint(c)+" tokens.")
+	acc := zmm[:c]
+	w := zmm[32-group/4:]
+	free := zmm[c : 32-group/4]
+	scale, tmp := free[0], free[1:3]
+	sums := free[3:]
+	if len(sums) > 8 {
+		sums = sums[:8]
+	}
+	rowLoop(func() {
+		for _, a := range acc {
+			op("VPXORD", a, a, a)
+		}
+		op("MOVQ", regX0, regX)
+		op("MOVQ", regBlocks, regLeft)
+		build.Label("block")
+		for h := range 32 / group {
+			for i := range w {
+				op("VMOVDQU64", mem(regW, 256*h+64*i), w[i])
+			}
+			op("VMOVUPS", mem(regW, expScale(h)), scale)
+			m := columns512{c: c, group: group, half: h, zero: 128, w: w, scale: scale, acc: acc, sums: sums, tmp: tmp}
+			m.emit()
+			if minimum {
+				op("VMOVUPS", mem(regW, expMin(group, h)), scale)
+				m.minimum(scale)
+			}
+		}
+		op("ADDQ", operand.U32(expBytes(group, minimum)), regW)
+		op("ADDQ", operand.U32(recBytes(c)), regX)
+		op("DECQ", regLeft)
+		build.JNZ(operand.LabelRef("block"))
+		store512(acc, scale)
+	})
+}

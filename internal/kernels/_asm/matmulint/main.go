@@ -1,0 +1,159 @@
+// Program matmulint generates the integer matrix products of package kernels for amd64.
+//
+// Three families, in each tier:
+//
+//	vec    packed weights times 1, 2 or 4 tokens, one function per format
+//	expand packed weights to one common form, one function per format
+//	tile   expanded weights times 1 to 16 tokens, one function per kind of group
+//
+// packed.go and panel.go of package kernels describe what lies where in memory.
+package main
+
+import (
+	"strings"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+func main() {
+	build.ConstraintExpr("!purego")
+	avx512()
+	build.Generate()
+}
+
+// op emits an instruction with physical registers, of which avo need not know anything.
+func op(name string, operands ...operand.Op) {
+	parts := strings.Split(name, ".")
+	build.Instruction(&ir.Instruction{Opcode: parts[0], Suffixes: parts[1:], Operands: operands})
+}
+
+func imm(n int) operand.Op { return operand.U8(n) }
+
+func mem(base reg.Register, disp int) operand.Mem { return operand.Mem{Base: base, Disp: disp} }
+
+// The registers that all functions use alike.
+var (
+	regW      = reg.RAX // weights
+	regX      = reg.RBX // activations of the block
+	regOut    = reg.RCX // results
+	regBias   = reg.RDX // bias, or 0
+	regBlocks = reg.RSI // blocks of 32 values, or super-blocks
+	regRows   = reg.RDI // blocks of 16 rows
+	regStride = reg.R8  // bytes between the results of two tokens
+	regX0     = reg.R9  // activations of the first block
+	regLeft   = reg.R10 // blocks left
+	regInner  = reg.R11 // blocks left of a super-block
+	regPtr    = reg.R12 // results of a token
+	regConst  = reg.R13
+)
+
+// product begins a function that multiplies.
+func product(name, doc string) {
+	build.TEXT(name, attr.NOSPLIT, "func(w, acts, out, bias *byte, blocks, rowBlocks, outStride int)")
+	build.Pragma("noescape")
+	build.Doc(name + " " + doc)
+	for _, p := range []struct {
+		name string
+		reg  reg.Register
+	}{{"w", regW}, {"acts", regX0}, {"out", regOut}, {"bias", regBias}, {"blocks", regBlocks}, {"rowBlocks", regRows}, {"outStride", regStride}} {
+		build.Load(build.Param(p.name), p.reg)
+	}
+	op("SHLQ", imm(2), regStride)
+}
+
+// format is what a generator has to know of a packed format.
+type format struct {
+	name   string
+	bits   string // "nib", "nib1", "nib2", "byte", "two", "two1"
+	table  string // name of the table of nibbles, or ""
+	zero   int    // the unsigned quant that means 0
+	group  int
+	min    bool
+	super  bool   // scales are bytes times a scale of the super-block
+	signed bool   // those bytes are signed
+	scale  string // "f16", "e8m0", or of super-blocks "bytes" or "nibbles"
+}
+
+var formats = []format{
+	{name: "Q4_0", bits: "nib", zero: 8, group: 32, scale: "f16"},
+	{name: "Q4_1", bits: "nib", group: 32, min: true, scale: "f16"},
+	{name: "Q5_0", bits: "nib1", zero: 16, group: 32, scale: "f16"},
+	{name: "Q5_1", bits: "nib1", group: 32, min: true, scale: "f16"},
+	{name: "Q8_0", bits: "byte", zero: 128, group: 32, scale: "f16"},
+	{name: "Q2_K", bits: "two", group: 16, min: true, super: true, scale: "nibbles"},
+	{name: "Q3_K", bits: "two1", zero: 4, group: 16, super: true, signed: true, scale: "bytes"},
+	{name: "Q4_K", bits: "nib", group: 32, min: true, super: true, scale: "bytes"},
+	{name: "Q5_K", bits: "nib1", group: 32, min: true, super: true, scale: "bytes"},
+	{name: "Q6_K", bits: "nib2", zero: 32, group: 16, super: true, signed: true, scale: "bytes"},
+	{name: "IQ4_NL", bits: "nib", table: "nonLinear4", zero: 128, group: 32, scale: "f16"},
+	{name: "IQ4_XS", bits: "nib", table: "nonLinear4", zero: 128, group: 32, super: true, signed: true, scale: "bytes"},
+	{name: "MXFP4", bits: "nib", table: "e2m1Doubled", zero: 128, group: 32, scale: "e8m0"},
+}
+
+func (f *format) groups() int { return 32 / f.group }
+
+// quantBytes is the size of the quants of a block of 32 values and 16 rows.
+func (f *format) quantBytes() int {
+	return map[string]int{"nib": 256, "nib1": 320, "nib2": 384, "byte": 512, "two": 128, "two1": 192}[f.bits]
+}
+
+// scaleBytes is the size of what lies before the quants of a block: its scales and minima.
+func (f *format) scaleBytes() int {
+	n := map[string]int{"f16": 32, "e8m0": 16, "bytes": 16, "nibbles": 16}[f.scale] * f.groups()
+	if f.min && f.scale != "nibbles" {
+		n *= 2
+	}
+	return n
+}
+
+func (f *format) blockBytes() int { return f.scaleBytes() + f.quantBytes() }
+
+// headBytes is the size of the scales of a super-block.
+func (f *format) headBytes() int {
+	switch {
+	case !f.super:
+		return 0
+	case f.min:
+		return 64
+	}
+	return 32
+}
+
+// The record of a block of activations of c tokens, see panel.go.
+func recQuant(c, col int) int        { return col * 32 }
+func recScale(c, col int) int        { return c*32 + col*4 }
+func recInit32(c, col int) int       { return c*36 + col*4 }
+func recSum32(c, col int) int        { return c*40 + col*4 }
+func recInit16(c, col, half int) int { return c*(44+4*half) + col*4 }
+func recSum16(c, col, half int) int  { return c*(52+4*half) + col*4 }
+func recBytes(c int) int             { return c * 60 }
+
+func recInit(c, col, group, half int) int {
+	if group == 32 {
+		return recInit32(c, col)
+	}
+	return recInit16(c, col, half)
+}
+
+func recSum(c, col, group, half int) int {
+	if group == 32 {
+		return recSum32(c, col)
+	}
+	return recSum16(c, col, half)
+}
+
+// The record of a block of expanded weights: 512 bytes of quants + 128, then for each
+// group 16 scales, then for each group 16 minima.
+func expScale(half int) int      { return 512 + 64*half }
+func expMin(group, half int) int { return 512 + 64*(32/group) + 64*half }
+func expBytes(group int, min bool) int {
+	n := 64 * (32 / group)
+	if min {
+		n *= 2
+	}
+	return 512 + n
+}

@@ -1,0 +1,160 @@
+package kernels
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/minfer/minfer/internal/quant"
+)
+
+// integerFormats are those whose weights can be packed.
+var integerFormats = formatNames[3:]
+
+func mustPack(t testing.TB, w *Weight) *Packed {
+	t.Helper()
+	n, err := PackedSize(w.Format, w.In, w.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := bytes.Repeat([]byte{0xa5}, n+2)[1:] // at an odd address
+	p, err := NewPacked(w.Format, w.In, w.Out, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b := range p.Blocks() {
+		Pack(data, w, b, b+1)
+	}
+	if data[n] != 0xa5 {
+		t.Fatalf("%s, %d by %d: packed beyond the end", w.Format.Name, w.Out, w.In)
+	}
+	return p
+}
+
+func TestPackedRows(t *testing.T) {
+	var s Scratch
+	for _, name := range integerFormats {
+		for _, rows := range []int{1, 15, 16, 17, 40} {
+			f, _ := quant.Lookup(name)
+			w := randWeight(t, name, 3*f.Block, rows, uint64(rows))
+			p := mustPack(t, w)
+			got, want := make([]float32, w.In), make([]float32, w.In)
+			var a, b quant.IntRow
+			for r := range rows {
+				w.unpackRow(&a, r)
+				p.unpackRow(&b, r)
+				if !bytes.Equal(asBytes(a.Q), asBytes(b.Q)) {
+					t.Fatalf("%s: row %d is %v, want %v", name, r, b.Q, a.Q)
+				}
+				what := fmt.Sprintf("%s, row %d of %d", name, r, rows)
+				sameBits(t, what+", scales", b.Scale, a.Scale)
+				sameBits(t, what+", minima", b.Min, a.Min)
+				w.GetRow(want, r)
+				p.GetRow(got, r, &s)
+				sameBits(t, what, got, want)
+			}
+		}
+	}
+}
+
+func asBytes(q []int8) []byte {
+	b := make([]byte, len(q))
+	for i, v := range q {
+		b[i] = byte(v)
+	}
+	return b
+}
+
+func TestPackedSizeIsNearTheFile(t *testing.T) {
+	for _, name := range integerFormats {
+		f, _ := quant.Lookup(name)
+		n, err := PackedSize(f, 4096, 64)
+		file := 4096 / f.Block * f.Bytes * 64
+		if err != nil || n < file || float64(n) > 1.04*float64(file) {
+			t.Errorf("%s: %d bytes packed, %d in the file, %v", name, n, file, err)
+		}
+	}
+}
+
+func TestPackedSizeRefuses(t *testing.T) {
+	const maxInt = int(^uint(0) >> 1)
+	for _, c := range []struct {
+		name    string
+		in, out int
+	}{{"F16", 32, 1}, {"Q4_0", 33, 1}, {"Q4_0", 0, 1}, {"Q4_0", 32, 0}, {"Q4_0", -32, 1}, {"Q4_K", 128, 1},
+		{"Q8_0", 32, maxInt}, {"Q8_0", maxInt &^ 31, 1}, {"Q6_K", maxInt &^ 255, maxInt}} {
+		f, _ := quant.Lookup(c.name)
+		if n, err := PackedSize(f, c.in, c.out); err == nil {
+			t.Errorf("%s, %d by %d: %d bytes", c.name, c.out, c.in, n)
+		}
+	}
+	f, _ := quant.Lookup("Q4_0")
+	if _, err := NewPacked(f, 32, 17, make([]byte, 575)); err == nil {
+		t.Error("data that is too short was accepted")
+	}
+	if _, err := NewPacked(f, 32, 17, make([]byte, 576)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTilesCoverABatch(t *testing.T) {
+	for tokens := 1; tokens < 70; tokens++ {
+		for at := 0; at < tokens; {
+			width := tileWidth(tokens - at)
+			for i := range width {
+				if first, w := tileOf(tokens, at+i); first != at || w != width {
+					t.Fatalf("token %d of %d: tile %d of %d, want %d of %d", at+i, tokens, first, w, at, width)
+				}
+			}
+			at += width
+		}
+	}
+}
+
+// comparePacked multiplies with w packed and not, for every tier, and with guards around results.
+func comparePacked(t *testing.T, what string, w *Weight, x []float32, tokens int) {
+	t.Helper()
+	var s Scratch
+	plain := QActs{}
+	plain.Quantize(x, w.In, tokens, w.In)
+	stride := w.Out + 3
+	p := mustPack(t, w)
+	for _, bias := range [][]float32{nil, randFloats(w.Out, 3)} {
+		want := guarded(tokens*stride + 2)
+		MatMulInt(want[1:], stride, w, 0, w.Out, bias, &plain, &s)
+		for _, tier := range Tiers() {
+			acts := QActs{Tier: tier}
+			acts.Quantize(x, w.In, tokens, w.In)
+			out := guarded(tokens*stride + 2)
+			for b := 0; b < p.Blocks(); {
+				n := min(1+b, p.Blocks()-b)
+				MatMulPacked(out[1:], stride, p, b, b+n, bias, &acts, &s)
+				b += n
+			}
+			sameBits(t, fmt.Sprintf("%s, %v, %s, %d by %d, %d tokens", what, tier, w.Format.Name, w.Out, w.In, tokens), out, want)
+		}
+	}
+}
+
+func TestMatMulPacked(t *testing.T) {
+	for _, name := range integerFormats {
+		f, _ := quant.Lookup(name)
+		rows := 0
+		for _, blocks := range []int{1, 2, 3, 5, 7, 8, 9} {
+			for tokens := 1; tokens <= 20; tokens++ {
+				rows = rows%40 + 1
+				if f.Block == 256 && (rows+blocks)%3 > 0 {
+					continue // the definition is slow
+				}
+				w := randWeight(t, name, blocks*f.Block, rows, uint64(blocks))
+				comparePacked(t, "random", w, randFloats(tokens*w.In, 4), tokens)
+			}
+		}
+		w := randWeight(t, name, 2*f.Block, 33, 5)
+		comparePacked(t, "many tokens", w, randFloats(67*w.In, 4), 67)
+		for r := 1; r <= 40; r++ {
+			w := randWeight(t, name, f.Block, r, 5)
+			comparePacked(t, "rows", w, randFloats(5*w.In, 4), 5)
+		}
+	}
+}

@@ -1,0 +1,428 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/minfer/minfer/internal/quant"
+)
+
+// PackedRows is the number of rows that a packed weight interleaves: a lane is a row.
+const PackedRows = 16
+
+// Packed is an integer weight in the order in which vector kernels read it, which is the
+// same for all tiers and takes as many bytes as the file does, Q3_K 4 % and some formats up
+// to 3 % more.
+//
+// Rows come in blocks of 16, the last one padded with rows of zeros. Within a row block
+// come its blocks of 32 values, ascending. "x16" below means one for each of the 16 rows, and
+// word g of a row is what concerns its values 4g to 4g+3, 4 bytes, so that a line of 64
+// bytes is one word x16. Quants are unsigned here, the format's zero point not taken off.
+//
+// Block of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4:
+//
+//	scale x16 (f16, MXFP4: a byte), then, if there is one, minimum x16 (f16)
+//	quants
+//
+// Super-block of the K formats and IQ4_XS:
+//
+//	d x16 (f16), then, if the format has minima, -dmin x16 (f16)
+//	8 blocks: sub-scales x16 (a byte; signed for Q3_K, Q6_K, IQ4_XS), for each group
+//	          minima x16 likewise; in Q2_K the high nibble of the sub-scales
+//	          quants
+//
+// Quants of a block are 8 words if they are bytes. Otherwise: 4 words whose low nibbles are
+// words 0 to 3 and whose high nibbles are words 4 to 7 (nibbles; numbers of levels in the
+// table formats); or 2 words, in which bit pair i is word i and word 4+i. Two bits above nibbles
+// follow as the latter do, a single bit above nibbles or pairs in one word of which bit i is word i.
+type Packed struct {
+	Format *quant.Format
+	In     int // values of a row
+	Out    int // rows
+	Data   []byte
+
+	layout *packedLayout
+}
+
+// packedLayout is how a format is packed.
+type packedLayout struct {
+	index int // of the format in the kernels' tables
+	quants
+	zero  int // the unsigned quant that means 0
+	table *[16]int8
+	raw   int // where a block of the file has its nibbles, if they can be copied as they are; or 0
+	scale scaleKind
+}
+
+type quants uint8
+
+const (
+	quantNibbles quants = iota
+	quantNibblesBit
+	quantNibblesPair
+	quantBytes
+	quantPairs
+	quantPairsBit
+)
+
+type scaleKind uint8
+
+const (
+	scaleHalf    scaleKind = iota // f16
+	scalePower                    // E8M0
+	scaleBytes                    // a byte times the scale of the super-block
+	scaleNibbles                  // a nibble, below that of the minimum
+)
+
+var packedLayouts = map[string]*packedLayout{
+	"Q4_0":   {0, quantNibbles, 8, nil, 2, scaleHalf},
+	"Q4_1":   {1, quantNibbles, 0, nil, 4, scaleHalf},
+	"Q5_0":   {2, quantNibblesBit, 16, nil, 0, scaleHalf},
+	"Q5_1":   {3, quantNibblesBit, 0, nil, 0, scaleHalf},
+	"Q8_0":   {4, quantBytes, 128, nil, 0, scaleHalf},
+	"Q2_K":   {5, quantPairs, 0, nil, 0, scaleNibbles},
+	"Q3_K":   {6, quantPairsBit, 4, nil, 0, scaleBytes},
+	"Q4_K":   {7, quantNibbles, 0, nil, 0, scaleBytes},
+	"Q5_K":   {8, quantNibblesBit, 0, nil, 0, scaleBytes},
+	"Q6_K":   {9, quantNibblesPair, 32, nil, 0, scaleBytes},
+	"IQ4_NL": {10, quantNibbles, 0, &nonLinear4, 2, scaleHalf},
+	"IQ4_XS": {11, quantNibbles, 0, &nonLinear4, 8, scaleBytes},
+	"MXFP4":  {12, quantNibbles, 0, &e2m1Doubled, 1, scalePower},
+}
+
+const packedFormats = 13
+
+var (
+	nonLinear4  = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+	e2m1Doubled = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+)
+
+// superBlock is the number of values of a super-block.
+const superBlock = 256
+
+func (l *packedLayout) super() bool { return l.scale >= scaleBytes }
+
+// quantSize is the size of a block's quants.
+func (l *packedLayout) quantSize() int {
+	return [...]int{quantNibbles: 256, quantNibblesBit: 320, quantNibblesPair: 384, quantBytes: 512, quantPairs: 128, quantPairsBit: 192}[l.quants]
+}
+
+// scaleSize is the size of a block's scales and minima.
+func (l *packedLayout) scaleSize(f *quant.Format) int {
+	n := [...]int{scaleHalf: 32, scalePower: 16, scaleBytes: 16, scaleNibbles: 16}[l.scale] * (BlockSize / f.Group)
+	if f.Min && l.scale != scaleNibbles {
+		n *= 2
+	}
+	return n
+}
+
+func (l *packedLayout) blockSize(f *quant.Format) int { return l.scaleSize(f) + l.quantSize() }
+
+// headSize is the size of a super-block's scales.
+func (l *packedLayout) headSize(f *quant.Format) int {
+	switch {
+	case !l.super():
+		return 0
+	case f.Min:
+		return 64
+	}
+	return 32
+}
+
+// rowBlockSize is the size of 16 rows of in values.
+func (l *packedLayout) rowBlockSize(f *quant.Format, in int) int {
+	return in/BlockSize*l.blockSize(f) + in/superBlock*l.headSize(f)
+}
+
+// PackedSize returns the number of bytes that Pack writes for out rows of in values.
+// The error says why a weight cannot be packed; one of a float format cannot.
+func PackedSize(format *quant.Format, in, out int) (int, error) {
+	l := packedLayouts[format.Name]
+	if l == nil {
+		return 0, fmt.Errorf("kernels: a weight in %s cannot be packed, only one in an integer format", format.Name)
+	}
+	if in <= 0 || out <= 0 || in%format.Block != 0 {
+		return 0, fmt.Errorf("kernels: %d rows of %d values in %s cannot be packed: both must be positive, and values a multiple of %d",
+			out, in, format.Name, format.Block)
+	}
+	const maxInt = int(^uint(0) >> 1)
+	if in > maxInt/(2*PackedRows) || rowBlocks(out) > maxInt/l.rowBlockSize(format, in) {
+		return 0, fmt.Errorf("kernels: %d rows of %d values in %s exceed the address space when packed", out, in, format.Name)
+	}
+	return rowBlocks(out) * l.rowBlockSize(format, in), nil
+}
+
+func rowBlocks(out int) int { return (out-1)/PackedRows + 1 }
+
+// NewPacked describes a weight in data, of which it uses the first PackedSize bytes. They are
+// filled by Pack, before or afterwards.
+func NewPacked(format *quant.Format, in, out int, data []byte) (*Packed, error) {
+	n, err := PackedSize(format, in, out)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) < n {
+		return nil, fmt.Errorf("kernels: %d rows of %d values in %s take %d bytes when packed, there are %d", out, in, format.Name, n, len(data))
+	}
+	return &Packed{Format: format, In: in, Out: out, Data: data[:n:n], layout: packedLayouts[format.Name]}, nil
+}
+
+// Blocks returns the number of row blocks, the unit in which work is split.
+func (p *Packed) Blocks() int { return rowBlocks(p.Out) }
+
+// block returns the bytes from row block i on.
+func (p *Packed) block(i int) []byte { return p.Data[i*p.layout.rowBlockSize(p.Format, p.In):] }
+
+// Pack fills row blocks [block0, block1) of dst, which has PackedSize bytes. The weight must be
+// one that PackedSize accepts. Distinct row blocks may be packed at the same time.
+func Pack(dst []byte, w *Weight, block0, block1 int) {
+	l := packedLayouts[w.Format.Name]
+	size := l.rowBlockSize(w.Format, w.In)
+	var row quant.IntRow // of one block or super-block
+	row.Grow(w.Format, w.Format.Block)
+	for b := block0; b < block1; b++ {
+		d := dst[b*size:][:size]
+		rows := min(PackedRows, w.Out-b*PackedRows)
+		if rows < PackedRows {
+			clear(d)
+		}
+		for i := 0; i < w.In/w.Format.Block; i++ {
+			n := size / (w.In / w.Format.Block)
+			for r := range rows {
+				l.packBlock(d[:n], w.Format, w.Row(b*PackedRows + r)[i*w.Format.Bytes:][:w.Format.Bytes], r, &row)
+			}
+			d = d[n:]
+		}
+	}
+}
+
+// packBlock packs a block of the file, 32 values or a super-block, as lane r of dst.
+func (l *packedLayout) packBlock(dst []byte, f *quant.Format, src []byte, r int, row *quant.IntRow) {
+	l.packScales(dst, f, src, r)
+	if l.raw == 0 {
+		f.Unpack(row, src)
+	}
+	size, scales := l.blockSize(f), l.scaleSize(f)
+	for b := range f.Block / BlockSize {
+		d := dst[l.headSize(f)+b*size+scales:][:l.quantSize()]
+		if l.raw != 0 {
+			nibbles := src[l.raw+16*b:][:16]
+			for g := range 4 {
+				*(*[4]byte)(d[64*g+4*r:]) = *(*[4]byte)(nibbles[4*g:])
+			}
+			continue
+		}
+		l.packQuants(d, (*[BlockSize]int8)(row.Q[b*BlockSize:]), r)
+	}
+}
+
+// word4 puts the bits that mask selects in every byte.
+const word4 = 0x01010101
+
+// packQuants packs the quants of a block as lane r.
+func (l *packedLayout) packQuants(d []byte, q *[BlockSize]int8, r int) {
+	var words [8]uint32
+	for g := range words {
+		w := uint32(uint8(q[4*g])) | uint32(uint8(q[4*g+1]))<<8 | uint32(uint8(q[4*g+2]))<<16 | uint32(uint8(q[4*g+3]))<<24
+		// The zero point is added to four bytes at once: no byte carries into the next once the
+		// top bits are taken out of the addition.
+		z := uint32(l.zero) * word4
+		words[g] = (w&^(0x80*word4) + z&^(0x80*word4)) ^ (w^z)&(0x80*word4)
+	}
+	put := func(i int, w uint32) { binary.LittleEndian.PutUint32(d[64*i+4*r:], w) }
+	pairs := func(at int, shift uint) {
+		for i := range 2 {
+			var w uint32
+			for k := range uint(4) {
+				w |= words[4*i+int(k)] >> shift & (3 * word4) << (2 * k)
+			}
+			put(at+i, w)
+		}
+	}
+	bits := func(at int, shift uint) {
+		var w uint32
+		for g, v := range words {
+			w |= v >> shift & word4 << uint(g)
+		}
+		put(at, w)
+	}
+	nibbles := func() {
+		for g := range 4 {
+			put(g, words[g]&(15*word4)|words[g+4]&(15*word4)<<4)
+		}
+	}
+	switch l.quants {
+	case quantNibbles:
+		nibbles()
+	case quantNibblesBit:
+		nibbles()
+		bits(4, 4)
+	case quantNibblesPair:
+		nibbles()
+		pairs(4, 4)
+	case quantBytes:
+		for g, w := range words {
+			put(g, w)
+		}
+	case quantPairs:
+		pairs(0, 0)
+	case quantPairsBit:
+		pairs(0, 0)
+		bits(2, 2)
+	}
+}
+
+// packScales packs the scales of a block of the file as lane r.
+func (l *packedLayout) packScales(dst []byte, f *quant.Format, src []byte, r int) {
+	half := func(at, from int, flip byte) {
+		dst[at+2*r], dst[at+2*r+1] = src[from], src[from+1]^flip
+	}
+	if l.scale == scalePower {
+		dst[r] = src[0]
+		return
+	}
+	if l.scale == scaleHalf {
+		half(0, 0, 0)
+		if f.Min {
+			half(32, 2, 0)
+		}
+		return
+	}
+	var sub, mins [16]byte
+	switch f.Name {
+	case "Q2_K":
+		half(0, 80, 0)
+		half(32, 82, 0x80)
+		copy(sub[:], src)
+	case "Q3_K":
+		half(0, 108, 0)
+		for i := range sub {
+			low := src[96+i&7] >> (i >> 3 * 4) & 15
+			high := src[104+i&3] >> (i >> 2 * 2) & 3
+			sub[i] = (low | high<<4) - 32
+		}
+	case "Q4_K", "Q5_K":
+		half(0, 0, 0)
+		half(32, 2, 0x80)
+		for i := range 4 {
+			s, m, low := src[4+i], src[8+i], src[12+i]
+			sub[i], mins[i] = s&63, m&63
+			sub[4+i], mins[4+i] = low&15|s>>6<<4, low>>4|m>>6<<4
+		}
+	case "Q6_K":
+		half(0, 208, 0)
+		copy(sub[:], src[192:])
+	case "IQ4_XS":
+		half(0, 0, 0)
+		high := binary.LittleEndian.Uint16(src[2:])
+		for g := range 8 {
+			sub[g] = src[4+g>>1]>>(g&1*4)&15 | byte(high>>(2*g)&3)<<4 - 32
+		}
+	}
+	size, groups := l.blockSize(f), BlockSize/f.Group
+	for i := range superBlock / f.Group {
+		d := dst[l.headSize(f)+i/groups*size:]
+		d[i%groups*PackedRows+r] = sub[i]
+		if f.Min && l.scale == scaleBytes {
+			d[(groups+i%groups)*PackedRows+r] = mins[i]
+		}
+	}
+}
+
+func (p *Packed) shape() (*quant.Format, int) { return p.Format, p.In }
+
+// unpackRow brings row r into its integer form, the same that Format.Unpack gives.
+func (p *Packed) unpackRow(row *quant.IntRow, r int) {
+	l, f := p.layout, p.Format
+	row.Reset(f, p.In)
+	src, lane := p.block(r/PackedRows), r%PackedRows
+	size, scales, groups := l.blockSize(f), l.scaleSize(f), BlockSize/f.Group
+	half := func(at int) float32 { return quant.F16ToF32(binary.LittleEndian.Uint16(src[at+2*lane:])) }
+	var d, dmin float32
+	for b := range p.In / BlockSize {
+		if l.super() && b%8 == 0 {
+			d = half(0)
+			if f.Min {
+				dmin = half(32)
+			}
+			src = src[l.headSize(f):]
+		}
+		for g := range groups {
+			i, c := b*groups+g, src[g*PackedRows+lane]
+			switch l.scale {
+			case scaleHalf:
+				row.Scale[i] = half(0)
+				if f.Min {
+					row.Min[i] = half(32)
+				}
+			case scalePower:
+				row.Scale[i] = powerScale(c)
+			case scaleNibbles:
+				row.Scale[i], row.Min[i] = d*float32(c&15), dmin*float32(c>>4)
+			case scaleBytes:
+				switch {
+				case f.Min:
+					row.Scale[i], row.Min[i] = d*float32(c), dmin*float32(src[(groups+g)*PackedRows+lane])
+				default:
+					row.Scale[i] = d * float32(int8(c))
+				}
+			}
+		}
+		l.unpackQuants((*[BlockSize]int8)(row.Q[b*BlockSize:]), src[scales:], lane)
+		src = src[size:]
+	}
+}
+
+// powerScale returns 2^(e-128).
+func powerScale(e byte) float32 {
+	if e < 2 {
+		return math.Float32frombits(0x00200000 << e) // subnormal
+	}
+	return math.Float32frombits(uint32(e-1) << 23)
+}
+
+func (l *packedLayout) unpackQuants(q *[BlockSize]int8, d []byte, r int) {
+	for i := range q {
+		g, j := i/4, 4*r+i%4
+		low := func(at int) byte { return d[64*(at+g&3)+j] >> (g >> 2 * 4) & 15 }
+		pair := func(at int) byte { return d[64*(at+g>>2)+j] >> (2 * (g & 3)) & 3 }
+		bit := func(at int) byte { return d[64*at+j] >> g & 1 }
+		var v byte
+		switch l.quants {
+		case quantNibbles:
+			v = low(0)
+		case quantNibblesBit:
+			v = low(0) | bit(4)<<4
+		case quantNibblesPair:
+			v = low(0) | pair(4)<<4
+		case quantBytes:
+			v = d[64*g+j]
+		case quantPairs:
+			v = pair(0)
+		case quantPairsBit:
+			v = pair(0) | bit(2)<<2
+		}
+		if l.table != nil {
+			q[i] = l.table[v]
+		} else {
+			q[i] = int8(v - byte(l.zero))
+		}
+	}
+}
+
+// GetRow writes row r as float32 into the first In values of dst, the same values that
+// Weight.GetRow gives.
+func (p *Packed) GetRow(dst []float32, r int, s *Scratch) {
+	row := &s.rows[0]
+	p.unpackRow(row, r)
+	for i, q := range row.Q {
+		dst[i] = row.Scale[i/p.Format.Group] * float32(q)
+	}
+	for g, m := range row.Min {
+		d := dst[g*p.Format.Group:][:p.Format.Group]
+		for i := range d {
+			d[i] += m
+		}
+	}
+}

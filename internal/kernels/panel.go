@@ -1,0 +1,83 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Activations for vector kernels lie in panels: the tokens of a batch are cut into tiles of 16
+// and then, what is left, of 8, 4, 2 and 1, and the blocks of a tile's tokens into records.
+// A record of c tokens has, of a block of 32 values (little-endian, [c] meaning one for
+// each token):
+//
+//	[c][32] int8  quants
+//	[c] float32   D
+//	[c] int32     -128 * sum of the 32 quants
+//	[c] float32   D * float32(sum of the 32 quants)
+//	[2][c] int32  -128 * sum of 16 quants
+//	[2][c] float32  D * float32(sum of 16 quants)
+//
+// The negative sums are where a kernel starts to add products whose unsigned weights are 128 too
+// large; where it is a smaller power of two, it shifts them.
+const panelBlock = 60 // bytes of a token's block
+
+// maxTile is the number of tokens of the largest tile.
+const maxTile = 16
+
+// tileWidth returns the number of tokens in the first tile of so many.
+func tileWidth(tokens int) int {
+	for c := maxTile; ; c /= 2 {
+		if tokens >= c {
+			return c
+		}
+	}
+}
+
+// tileOf returns the tile of token t, its first token and its width.
+func tileOf(tokens, t int) (first, width int) {
+	if full := tokens &^ (maxTile - 1); t < full {
+		return t &^ (maxTile - 1), maxTile
+	} else {
+		first = full
+	}
+	for {
+		width = tileWidth(tokens - first)
+		if t < first+width {
+			return first, width
+		}
+		first += width
+	}
+}
+
+// panel returns the records from the tile on whose first token is t.
+func (a *QActs) panel(t int) []byte { return a.panels[t*(a.In/BlockSize)*panelBlock:] }
+
+// quantizePanel quantises x as token t.
+func (a *QActs) quantizePanel(t int, x []float32) {
+	first, width := tileOf(a.Tokens, t)
+	lane, records := t-first, a.panel(first)
+	for b := range a.In / BlockSize {
+		var q [BlockSize]int8
+		d := quantizeBlock(&q, (*[BlockSize]float32)(x[b*BlockSize:]))
+		setRecord(records[b*width*panelBlock:][:width*panelBlock], width, lane, &q, d)
+	}
+}
+
+func setRecord(r []byte, width, lane int, q *[BlockSize]int8, d float32) {
+	for i, v := range q {
+		r[lane*BlockSize+i] = byte(v)
+	}
+	at := 4 * (8*width + lane)
+	put := func(v uint32) {
+		binary.LittleEndian.PutUint32(r[at:], v)
+		at += 4 * width
+	}
+	lo, hi := sum16((*[16]int8)(q[:16])), sum16((*[16]int8)(q[16:]))
+	put(math.Float32bits(d))
+	put(uint32(-128 * (lo + hi)))
+	put(math.Float32bits(d * float32(lo+hi)))
+	put(uint32(-128 * lo))
+	put(uint32(-128 * hi))
+	put(math.Float32bits(d * float32(lo)))
+	put(math.Float32bits(d * float32(hi)))
+}
