@@ -30,12 +30,13 @@ package arch
 import (
 	"errors"
 	"fmt"
-	"sort"
 	"strings"
 	"sync"
 
 	"github.com/minfer/minfer/gguf"
 	"github.com/minfer/minfer/graph"
+	"golang.org/x/exp/maps"
+	"golang.org/x/exp/slices"
 )
 
 // Definition is a model architecture with the hyperparameters of one file. It is
@@ -67,18 +68,18 @@ type Hyperparameters struct {
 // KVWidth is the number of features of a row of keys or of values.
 func (h Hyperparameters) KVWidth() int { return h.KVHeads * h.HeadDim }
 
-// New makes a definition from a model file. It checks the presence and the shape of every
-// tensor and says what is missing or wrong, all of it at once.
-type New func(f *gguf.File) (Definition, error)
+// Constructor makes a definition from a model file. It checks the presence and the shape
+// of every tensor and says what is missing or wrong, all of it at once.
+type Constructor func(f *gguf.File) (Definition, error)
 
 var registry struct {
 	sync.RWMutex
-	constructors map[string]New
+	constructors map[string]Constructor
 }
 
 // Register makes an architecture known under the name that files carry. It panics if
 // the name is empty or taken, or the constructor nil.
-func Register(name string, construct New) {
+func Register(name string, construct Constructor) {
 	registry.Lock()
 	defer registry.Unlock()
 	if name == "" || construct == nil {
@@ -88,7 +89,7 @@ func Register(name string, construct New) {
 		panic(fmt.Sprintf("arch: Register: %q is taken", name))
 	}
 	if registry.constructors == nil {
-		registry.constructors = make(map[string]New)
+		registry.constructors = make(map[string]Constructor)
 	}
 	registry.constructors[name] = construct
 }
@@ -97,11 +98,8 @@ func Register(name string, construct New) {
 func Names() []string {
 	registry.RLock()
 	defer registry.RUnlock()
-	names := make([]string, 0, len(registry.constructors))
-	for name := range registry.constructors {
-		names = append(names, name)
-	}
-	sort.Strings(names)
+	names := maps.Keys(registry.constructors)
+	slices.Sort(names)
 	return names
 }
 
@@ -127,7 +125,8 @@ func (e *UnknownError) Error() string {
 // Unwrap returns ErrUnknown.
 func (e *UnknownError) Unwrap() error { return ErrUnknown }
 
-// Open makes the definition that a model file asks for.
+// Open makes the definition that a model file asks for by general.architecture. It
+// returns an *UnknownError, or what the constructor returns.
 func Open(f *gguf.File) (Definition, error) {
 	name, err := f.Architecture()
 	if err != nil {
