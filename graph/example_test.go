@@ -1,6 +1,8 @@
 package graph_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 
@@ -81,6 +83,44 @@ func ExampleGraph_WriteDOT() {
 	//   edge [color="#444444", arrowsize=0.7];
 	//   n0 [label="x\nInput\nF32 [64]", shape=ellipse, peripheries=2];
 	// }
+}
+
+func ExampleGraph_WriteJSON() {
+	g, err := graph.Parse("graph {Tokens=1 Outputs=1}\n%0 = Input() \"x\" F32 [64]\noutput %0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var out bytes.Buffer
+	if err := g.WriteJSON(&out); err != nil {
+		fmt.Println(err)
+		return
+	}
+	var read struct {
+		Format string
+		Nodes  []struct{ Name, Op, DType string }
+	}
+	if err := json.Unmarshal(out.Bytes(), &read); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(read.Format, read.Nodes)
+	// Output: minfer-graph [{x Input F32}]
+}
+
+// A pass that leaves a graph in disorder is found out.
+func ExampleGraph_Verify() {
+	g, err := graph.Parse("graph {Tokens=1 Outputs=1}\n%0 = Input() \"x\" F32 [64]\n%1 = Silu(%0) \"y\" F32 [64]\noutput %1")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := g.Node(1).SetSources(1); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(g.Verify())
+	// Output: graph: node "y" (Silu): reads node 1, which does not come before it
 }
 
 func ExampleGraph_Diff() {

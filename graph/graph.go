@@ -3,6 +3,8 @@ package graph
 import (
 	"errors"
 	"fmt"
+
+	"golang.org/x/exp/slices"
 )
 
 // Node is one operation in a graph. Nodes are comparable.
@@ -77,30 +79,18 @@ func (g *Graph) Diff(h *Graph) string {
 	if len(h.Nodes) > len(g.Nodes) {
 		return fmt.Sprintf("node %d only in the second: %v", len(g.Nodes), h.line(NodeID(len(g.Nodes))))
 	}
-	if !equalIDs(g.Inputs, h.Inputs) || !equalIDs(g.Outputs, h.Outputs) {
+	if !slices.Equal(g.Inputs, h.Inputs) || !slices.Equal(g.Outputs, h.Outputs) {
 		return fmt.Sprintf("inputs %v and %v, outputs %v and %v", g.Inputs, h.Inputs, g.Outputs, h.Outputs)
 	}
 	return ""
 }
 
-func equalIDs(a, b []NodeID) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
 // Clone returns a copy that shares nothing with the graph.
 func (g *Graph) Clone() *Graph {
 	c := *g
-	c.Nodes = append([]Node(nil), g.Nodes...)
-	c.Inputs = append([]NodeID(nil), g.Inputs...)
-	c.Outputs = append([]NodeID(nil), g.Outputs...)
+	c.Nodes = slices.Clone(g.Nodes)
+	c.Inputs = slices.Clone(g.Inputs)
+	c.Outputs = slices.Clone(g.Outputs)
 	return &c
 }
 
@@ -213,9 +203,11 @@ func (g *Graph) verifySources(n *Node) error {
 }
 
 func (g *Graph) verifyEnds() error {
-	for _, id := range append(append([]NodeID(nil), g.Inputs...), g.Outputs...) {
-		if id < 0 || int(id) >= len(g.Nodes) {
-			return fmt.Errorf("graph: input or output %d of %d nodes: %w", id, len(g.Nodes), ErrInvalid)
+	for _, ids := range [][]NodeID{g.Inputs, g.Outputs} {
+		for _, id := range ids {
+			if id < 0 || int(id) >= len(g.Nodes) {
+				return fmt.Errorf("graph: input or output %d of %d nodes: %w", id, len(g.Nodes), ErrInvalid)
+			}
 		}
 	}
 	declared := make(map[NodeID]bool, len(g.Inputs))

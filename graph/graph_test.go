@@ -178,6 +178,11 @@ func TestShapeTooLarge(t *testing.T) {
 }
 
 // The first fault sticks, whatever comes after it, and Build returns it.
+// foreign is an operation that is not of the vocabulary.
+type foreign struct{}
+
+func (foreign) Kind() graph.Kind { return 200 }
+
 func TestBuilderFaults(t *testing.T) {
 	w := graph.Weight{Name: "w", Type: "F32", In: 8, Out: 4}
 	tests := []struct {
@@ -192,6 +197,8 @@ func TestBuilderFaults(t *testing.T) {
 		{"name taken", func(b *graph.Builder) { b.Silu("x", 0) }, `graph: node "x" (Silu): name is empty or taken`},
 		{"no name", func(b *graph.Builder) { b.Silu("", 0) }, `graph: node "" (Silu): name is empty or taken`},
 		{"no operation", func(b *graph.Builder) { b.Node("s", nil, 0) }, `graph: node "s" (no operation): no operation given`},
+		{"foreign operation", func(b *graph.Builder) { b.Node("s", foreign{}) }, `graph: node "s" (unknown): unknown operation graph_test.foreign`},
+		{"foreign operation on a node", func(b *graph.Builder) { b.Node("s", foreign{}, 0) }, `graph: node "s" (unknown): has 1 sources, takes 0 to 0`},
 		{"too many sources", func(b *graph.Builder) { b.Node("s", graph.Add{}, 0, 0, 0, 0, 0, 0) }, `graph: node "s" (Add): 6 sources`},
 		{"too few sources", func(b *graph.Builder) { b.Node("s", graph.Add{}, 0) }, `graph: node "s" (Add): has 1 sources, takes 2 to 2`},
 		{"five dimensions", func(b *graph.Builder) { b.Input("z", graph.F32, 1, 2, 3, 4, 5) }, `graph: node "z" (Input): 5 dimensions, at most 4 are possible`},

@@ -96,16 +96,20 @@ var traits = [numKinds]Traits{
 // MaxSources is the largest number of sources that any operation takes.
 const MaxSources = 5
 
-// Traits returns the kind's row in the table of operations.
-func (k Kind) Traits() *Traits { return &traits[k] }
+// unknown is the row of a kind that is not in the table. A node of such a kind is never
+// part of a valid graph.
+var unknown = Traits{Name: "unknown"}
+
+// Traits returns the kind's row in the table of operations. It must not be changed.
+func (k Kind) Traits() *Traits {
+	if k < numKinds {
+		return &traits[k]
+	}
+	return &unknown
+}
 
 // String returns the operation's name as it stands in the text form.
-func (k Kind) String() string {
-	if k < numKinds {
-		return traits[k].Name
-	}
-	return "unknown"
-}
+func (k Kind) String() string { return k.Traits().Name }
 
 // Kinds lists every operation of the vocabulary with an empty payload.
 func Kinds() []Op {

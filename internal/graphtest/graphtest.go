@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/minfer/minfer/graph"
+	"golang.org/x/exp/slices"
 )
 
 // NewRand returns a generator of random numbers for a seed.
@@ -20,14 +21,7 @@ func Every(graph.Kind) bool { return true }
 
 // Among allows the operations of the given kinds.
 func Among(kinds ...graph.Kind) func(graph.Kind) bool {
-	return func(k graph.Kind) bool {
-		for _, allowed := range kinds {
-			if k == allowed {
-				return true
-			}
-		}
-		return false
-	}
+	return func(k graph.Kind) bool { return slices.Contains(kinds, k) }
 }
 
 // The sizes that random graphs are made of.
