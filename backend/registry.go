@@ -1,15 +1,16 @@
 package backend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/minfer/minfer/graph"
+	"golang.org/x/exp/slices"
 )
 
 // ID is a kind of device in a number space that is appended to and never renumbered,
@@ -21,6 +22,13 @@ const (
 	CPU   ID = 0
 	Metal ID = 1
 	CUDA  ID = 2
+)
+
+// The places of this module's devices in the order of preference, the highest first.
+const (
+	PriorityCPU   = 100
+	PriorityCUDA  = 200
+	PriorityMetal = 300
 )
 
 // Capabilities says what a device can do. The functions are pure: equal arguments
@@ -46,7 +54,7 @@ type Config struct {
 type Entry struct {
 	Name     string // what hosts choose it by; lower case, without a colon
 	ID       ID
-	Priority int // the higher is preferred; cpu 100, cuda 200, metal 300
+	Priority int // the higher is preferred
 	// Available says why the device cannot be used on this machine, or returns nil.
 	Available func() error
 	// Capabilities are those of every device of this kind.
@@ -122,16 +130,15 @@ func Register(e Entry) {
 // Entries lists the registered kinds of device by ID.
 func Entries() []Entry {
 	entries := snapshot()
-	sort.Slice(entries, func(i, j int) bool { return entries[i].ID < entries[j].ID })
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.ID, b.ID) })
 	return entries
 }
 
 // ByPriority lists the registered kinds of device, the preferred first.
 func ByPriority() []Entry {
 	entries := snapshot()
-	sort.Slice(entries, func(i, j int) bool {
-		a, b := entries[i], entries[j]
-		return a.Priority > b.Priority || a.Priority == b.Priority && a.ID < b.ID
+	slices.SortFunc(entries, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
 	})
 	return entries
 }
@@ -165,23 +172,33 @@ func Lookup(name string) (Entry, int, error) {
 		if cure, ok := elsewhere[kind]; ok {
 			return Entry{}, 0, &OpenError{name, ErrNotLinked, cure}
 		}
-		return Entry{}, 0, &OpenError{name, ErrUnknown, "known here: " + strings.Join(names(), ", ")}
+		return Entry{}, 0, &OpenError{name, ErrUnknown, "known here: " + names(func(*Entry) bool { return true })}
 	}
 	if err := e.Available(); err != nil {
-		return Entry{}, 0, &OpenError{name, fmt.Errorf("%w: %w", ErrUnavailable, err), "choose another: " + strings.Join(names(), ", ")}
+		return Entry{}, 0, unavailable(name, kind, err)
 	}
 	return *e, instance, nil
 }
 
-func names() []string {
-	var names []string
-	for _, e := range Entries() {
-		names = append(names, e.Name)
-	}
-	return names
+// unavailable says why a device cannot be used and offers the other kinds that can.
+func unavailable(name, kind string, err error) *OpenError {
+	others := names(func(e *Entry) bool { return e.Name != kind && e.Available() == nil })
+	return &OpenError{name, fmt.Errorf("%w: %w", ErrUnavailable, err), "choose another: " + others}
 }
 
-// Open opens a device by name.
+// names lists the registered kinds that are wanted, by ID.
+func names(wanted func(*Entry) bool) string {
+	var names []string
+	for _, e := range Entries() {
+		if wanted(&e) {
+			names = append(names, e.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Open opens a device by name; the name and the instance in c are filled in from it. A
+// device that cannot be had is an *OpenError.
 func Open(name string, c Config) (Backend, error) {
 	e, instance, err := Lookup(name)
 	if err != nil {
@@ -190,7 +207,7 @@ func Open(name string, c Config) (Backend, error) {
 	c.Name, c.Instance = name, instance
 	b, err := e.Open(c)
 	if err != nil {
-		return nil, &OpenError{name, fmt.Errorf("%w: %w", ErrUnavailable, err), "choose another: " + strings.Join(names(), ", ")}
+		return nil, unavailable(name, e.Name, err)
 	}
 	return b, nil
 }
@@ -200,19 +217,18 @@ func Open(name string, c Config) (Backend, error) {
 const EnvBackends = "MINFER_BACKENDS"
 
 // DefaultNames returns the devices to use when a host names none: those of
-// EnvBackends if it is set, and otherwise every registered device that this machine
+// EnvBackends if it has any, and otherwise every registered device that this machine
 // can run, the preferred first.
 func DefaultNames() []string {
-	if v := os.Getenv(EnvBackends); v != "" {
-		var list []string
-		for _, name := range strings.Split(v, ",") {
-			if name = strings.TrimSpace(name); name != "" {
-				list = append(list, name)
-			}
+	var list []string
+	for _, name := range strings.Split(os.Getenv(EnvBackends), ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			list = append(list, name)
 		}
+	}
+	if len(list) > 0 {
 		return list
 	}
-	var list []string
 	for _, e := range ByPriority() {
 		if e.Available() == nil {
 			list = append(list, e.Name)
