@@ -6,6 +6,7 @@ import (
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
+	"golang.org/x/exp/slices"
 )
 
 // Forever is the last use of a value that the host fills or reads: it is never over
@@ -481,6 +482,8 @@ type arena struct {
 
 type span struct{ at, bytes int }
 
+// take returns the offset of n bytes. A graph for which the arena is too large fails
+// as a whole, so a refused take need not leave the gaps as they were.
 func (a *arena) take(n int) (int, error) {
 	best := -1
 	for i, f := range a.free {
@@ -494,7 +497,7 @@ func (a *arena) take(n int) (int, error) {
 		f.at += n
 		f.bytes -= n
 		if f.bytes == 0 {
-			a.free = append(a.free[:best], a.free[best+1:]...)
+			a.free = slices.Delete(a.free, best, best+1)
 		}
 		return at, nil
 	}
@@ -510,21 +513,20 @@ func (a *arena) take(n int) (int, error) {
 	return at, nil
 }
 
+// give takes back n bytes at an offset and joins them with the gaps beside them.
 func (a *arena) give(at, n int) {
 	i := 0
 	for i < len(a.free) && a.free[i].at < at {
 		i++
 	}
-	a.free = append(a.free, span{})
-	copy(a.free[i+1:], a.free[i:])
-	a.free[i] = span{at, n}
+	a.free = slices.Insert(a.free, i, span{at, n})
 	if i+1 < len(a.free) && at+n == a.free[i+1].at {
 		a.free[i].bytes += a.free[i+1].bytes
-		a.free = append(a.free[:i+1], a.free[i+2:]...)
+		a.free = slices.Delete(a.free, i+1, i+2)
 	}
 	if i > 0 && a.free[i-1].at+a.free[i-1].bytes == at {
 		a.free[i-1].bytes += a.free[i].bytes
-		a.free = append(a.free[:i], a.free[i+1:]...)
+		a.free = slices.Delete(a.free, i, i+1)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
+	"golang.org/x/exp/slices"
 )
 
 // Device is a device as assignment sees it.
@@ -305,7 +306,7 @@ func (a *assigner) placeInputs() error {
 		views := map[graph.NodeID]bool{id: true}
 		for i := int(id) + 1; i < len(a.graph.Nodes); i++ {
 			r := &a.graph.Nodes[i]
-			if !a.live[i] || !readsAny(r, views) {
+			if !a.live[i] || !slices.ContainsFunc(r.Sources(), func(s graph.NodeID) bool { return views[s] }) {
 				continue
 			}
 			if r.Device != "" {
@@ -318,17 +319,7 @@ func (a *assigner) placeInputs() error {
 	return nil
 }
 
-func readsAny(n *graph.Node, ids map[graph.NodeID]bool) bool {
-	for _, s := range n.Sources() {
-		if ids[s] {
-			return true
-		}
-	}
-	return false
-}
-
-// placeViews puts every view where its source is, and what is left, nodes that nothing
-// depends on, nowhere.
+// placeViews puts every view where its source is, since it is the same memory.
 func (a *assigner) placeViews() error {
 	for i := range a.graph.Nodes {
 		n := &a.graph.Nodes[i]

@@ -10,6 +10,7 @@ import (
 	"github.com/minfer/minfer/alloc"
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
+	"golang.org/x/exp/slices"
 )
 
 var (
@@ -189,20 +190,11 @@ func (p *Program) addWaits(r *run) {
 	for i := r.steps[0]; i < r.steps[1]; i++ {
 		s := &p.steps[i]
 		s.waits, s.waitsEnd = next, next
-		for s.waitsEnd < r.copies[1] && reads(s.node, p.copies[s.waitsEnd].value) {
+		for s.waitsEnd < r.copies[1] && slices.Contains(s.node.Sources(), p.copies[s.waitsEnd].value) {
 			s.waitsEnd++
 		}
 		next = s.waitsEnd
 	}
-}
-
-func reads(n *graph.Node, id graph.NodeID) bool {
-	for _, s := range n.Sources() {
-		if s == id {
-			return true
-		}
-	}
-	return false
 }
 
 // resolve fills in every buffer. It makes no garbage.
