@@ -26,8 +26,9 @@ var lastUID atomic.Uint64
 // Sessions on a shared cache take cells from one supply, and those that evaluate at
 // the same time can be batched into one forward pass.
 type GraphCache struct {
-	model *Model
-	// Everything below is guarded by the engine's turn.
+	model  *Model
+	closed atomic.Bool
+	// Everything down to block is guarded by the engine's turn.
 	alloc    *alloc.Allocator
 	pool     *kvcells.Pool
 	growBy   int // cells that the pool grows by when it is full; 0 if it may not
@@ -35,7 +36,6 @@ type GraphCache struct {
 	limit    int // programs kept
 	clock    uint64
 	stats    CacheStats
-	closed   bool
 	run      runContext
 	batch    batch
 	copies   []kvcells.Copy
@@ -85,9 +85,14 @@ func (m *Model) NewGraphCache(cells int, opts ...CacheOption) (*GraphCache, erro
 	if cells < 1 || cells > maxCells {
 		return nil, optionErrorf("cells", "%d, want 1 to %d", cells, maxCells)
 	}
+	if m.engine.closed.Load() {
+		return nil, ErrClosed
+	}
 	c := m.newCache(cells, 0)
 	for _, o := range opts {
-		o(c)
+		if o != nil {
+			o(c)
+		}
 	}
 	if c.limit < 1 {
 		return nil, optionErrorf("WithGraphs", "%d, want 1 or more", c.limit)
@@ -114,9 +119,10 @@ func (m *Model) newCache(cells, growBy int) *GraphCache {
 	return c
 }
 
-// Stats returns the cache's counters. It waits for the evaluation under way.
+// Stats returns the cache's counters. It waits for the evaluation under way. After
+// Model.Close it returns zeros.
 func (c *GraphCache) Stats() CacheStats {
-	if c.model.engine.enter(context.Background()) != nil {
+	if !c.model.engine.enterToFree() {
 		return CacheStats{}
 	}
 	defer c.model.engine.leave()
@@ -136,17 +142,13 @@ func (c *GraphCache) Stats() CacheStats {
 // Close frees the cache's memory. Sessions on it return ErrClosed from then on. It is
 // safe to call at any time and more than once.
 func (c *GraphCache) Close() error {
-	err := c.model.engine.enter(context.Background())
-	if errors.Is(err, ErrClosed) {
-		return nil // the model's devices are gone, and the memory with them
-	} else if err != nil {
-		return err
-	}
-	defer c.model.engine.leave()
-	if c.closed {
+	if c.closed.Swap(true) {
 		return nil
 	}
-	c.closed = true
+	if !c.model.engine.enterToFree() {
+		return nil // the model's devices are gone, and the memory with them
+	}
+	defer c.model.engine.leave()
 	for _, p := range c.programs {
 		p.Release()
 	}
@@ -169,6 +171,9 @@ type job struct {
 // eval runs a job, alone or in a batch with others. On an error the sequence is as
 // long as before.
 func (c *GraphCache) eval(ctx context.Context, j *job) error {
+	if j.closed() {
+		return ErrClosed
+	}
 	if c.batching {
 		return c.join(ctx, j)
 	}
@@ -187,22 +192,26 @@ func (c *GraphCache) runOne(ctx context.Context, j *job) error {
 	return j.err
 }
 
-// join puts the job on the list and waits for a turn at the devices. Whoever gets it runs
-// all jobs on the list that fit; those find their job done when their turn comes.
+// join puts the job on the list and waits for a turn at the devices, or for somebody else
+// to do the job: whoever gets a turn does all on the list that fit. A job that was taken
+// off the list by another gets exactly one message on done, which has to be received.
 func (c *GraphCache) join(ctx context.Context, j *job) error {
 	c.mu.Lock()
 	c.waiting = append(c.waiting, j)
 	c.mu.Unlock()
-	if err := c.model.engine.enter(ctx); err != nil {
+	done, err := c.model.engine.enterUnless(ctx, j.done)
+	if done {
+		return j.err
+	}
+	if err != nil {
 		if c.withdraw(j) {
 			return err
 		}
-		<-j.done // somebody is running it already
+		<-j.done // somebody is doing it already
 		return j.err
 	}
 	defer c.model.engine.leave()
-	c.collect(j)
-	if len(c.batch.jobs) == 0 {
+	if !c.collect(j) {
 		<-j.done
 		return j.err
 	}
@@ -235,15 +244,14 @@ func (c *GraphCache) withdraw(j *job) bool {
 }
 
 // collect moves j and as many of the other waiting jobs as fit from the list to the
-// batch, or none if j is not on the list any more.
-func (c *GraphCache) collect(j *job) {
-	c.batch.jobs = c.batch.jobs[:0]
+// batch. It reports false, and moves none, if j is not on the list any more.
+func (c *GraphCache) collect(j *job) bool {
 	if !c.withdraw(j) {
-		return
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.batch.jobs = append(c.batch.jobs, j)
+	c.batch.jobs = append(c.batch.jobs[:0], j)
 	tokens, rest := len(j.tokens), c.waiting[:0]
 	for _, w := range c.waiting {
 		if tokens += len(w.tokens); tokens > c.maxBatch {
@@ -255,6 +263,7 @@ func (c *GraphCache) collect(j *job) {
 	}
 	clear(c.waiting[len(rest):])
 	c.waiting = rest
+	return true
 }
 
 // batch is the rows of one forward pass. Its slices are reused from pass to pass.
@@ -267,7 +276,10 @@ type batch struct {
 // runBatch runs the jobs of the batch and leaves the outcome in each. On an error the
 // sequences are as long as before.
 func (c *GraphCache) runBatch() {
-	err := c.tryBatch()
+	for _, j := range c.batch.jobs {
+		j.before, j.err = j.cells.Len(), nil
+	}
+	err := c.model.engine.note(c.tryBatch())
 	for _, j := range c.batch.jobs {
 		if err != nil && j.err == nil {
 			j.err = err
@@ -280,11 +292,8 @@ func (c *GraphCache) runBatch() {
 
 func (c *GraphCache) tryBatch() (err error) {
 	defer recovered(&err, "evaluating")
-	if c.closed {
+	if c.closed.Load() {
 		return ErrClosed
-	}
-	for _, j := range c.batch.jobs {
-		j.before, j.err = j.cells.Len(), nil
 	}
 	for _, j := range c.batch.jobs {
 		j.err = c.reserve(j)
@@ -313,7 +322,8 @@ func (c *GraphCache) reserve(j *job) error {
 	for {
 		c.copies, err = j.cells.Append(len(j.tokens), c.copies)
 		if err := c.copyBlocks(); err != nil {
-			return err
+			j.cells.Truncate(0) // what they hold is not what the books say
+			return fmt.Errorf("minfer: %w", err)
 		}
 		if !errors.Is(err, kvcells.ErrFull) {
 			return err
@@ -323,7 +333,7 @@ func (c *GraphCache) reserve(j *job) error {
 		}
 		cells := c.pool.Cells() + wholeBlocks(max(c.growBy, j.cells.Len()+len(j.tokens)))
 		if err := c.alloc.GrowKV(cells); err != nil {
-			return err
+			return fmt.Errorf("minfer: %w", err)
 		}
 		c.pool.Grow(cells)
 	}

@@ -64,7 +64,9 @@ func TemplateVariables(object json.RawMessage) ChatOption {
 func (m *Model) RenderChat(ctx context.Context, messages []Message, opts ...ChatOption) (*Prompt, error) {
 	c := chatConfig{}
 	for _, o := range opts {
-		o(&c)
+		if o != nil {
+			o(&c)
+		}
 	}
 	if c.system != "" {
 		messages = append([]Message{{Role: "system", Content: c.system}}, messages...)
@@ -178,10 +180,44 @@ type Chat struct {
 	session  *Session
 	config   chatConfig
 	messages []Message
-	// After an answer that ended its turn, text is what the session's tokens are, and
-	// length their number: what a longer conversation goes on from.
-	text   string
-	length int
+	history  history
+}
+
+// history is the tokens of the turns so far as they came about. An answer's own tokens
+// are what the model has seen, and encoding its text need not give them again.
+type history struct {
+	text      string
+	untrusted []Range // the parts of text that messages made up
+	tokens    []Token
+	ends      []turnEnd
+	kept      int // turns that the prompt being answered goes on from
+}
+
+// turnEnd is where a turn ends, in the text, its untrusted parts and the tokens.
+type turnEnd struct {
+	text, untrusted, tokens int
+}
+
+// match returns the end of the last turn that a prompt goes on from, or zeros: the
+// prompt begins with the same text, and the same parts of it are not to be trusted.
+func (h *history) match(p *Prompt) turnEnd {
+	for h.kept = len(h.ends); h.kept > 0; h.kept-- {
+		e := h.ends[h.kept-1]
+		if strings.HasPrefix(p.Text, h.text[:e.text]) && len(p.Untrusted) >= e.untrusted &&
+			slices.Equal(p.Untrusted[:e.untrusted], h.untrusted[:e.untrusted]) {
+			return e
+		}
+	}
+	return turnEnd{}
+}
+
+// add notes a turn that went on from what match returned.
+func (h *history) add(p *Prompt, answer string, tokens []Token) {
+	if len(tokens) == 0 {
+		return // the session was taken away in the meantime
+	}
+	h.text, h.untrusted, h.tokens = p.Text+answer, p.Untrusted, tokens
+	h.ends = append(h.ends[:h.kept], turnEnd{len(h.text), len(h.untrusted), len(tokens)})
 }
 
 // Chat begins a conversation. The session's tokens are replaced at the first turn, but
@@ -189,7 +225,9 @@ type Chat struct {
 func (s *Session) Chat(opts ...ChatOption) *Chat {
 	c := &Chat{session: s}
 	for _, o := range opts {
-		o(&c.config)
+		if o != nil {
+			o(&c.config)
+		}
 	}
 	c.Clear()
 	return c
@@ -210,7 +248,8 @@ func (c *Chat) Clear() {
 	}
 }
 
-// SetSystem replaces the system message, or removes it if text is empty.
+// SetSystem replaces the system message, or removes it if text is empty. All that follows
+// it has to be evaluated again in the next turn.
 func (c *Chat) SetSystem(text string) {
 	had := len(c.messages) > 0 && c.messages[0].Role == "system"
 	c.config.system = text
@@ -264,65 +303,42 @@ func (c *Chat) Reply(ctx context.Context, opts ...GenerateOption) iter.Seq2[Piec
 
 // reply reports whether there was any piece.
 func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool) bool {
-	config, err := newGenerateConfig(opts)
 	var prompt *Prompt
-	if err == nil {
-		prompt, err = c.session.model.renderChat(ctx, c.messages, &c.config)
-	}
-	if err == nil {
-		err = c.session.begin()
-	}
-	if err != nil {
-		yield(Piece{Token: NoToken}, err)
-		return false
-	}
-	tokens, err := c.prepare(ctx, prompt)
-	if err != nil {
-		c.session.end()
-		yield(Piece{Token: NoToken}, err)
-		return false
-	}
 	var answer strings.Builder
-	pieces := 0
-	c.session.generate(ctx, tokens, config, func(p Piece, err error) bool {
+	messages, pieces := c.messages, 0
+	note := func(p Piece, err error) bool {
 		if err == nil {
 			answer.WriteString(p.Text)
 			pieces++
-			c.noteAnswer(prompt, answer.String(), p, pieces == 1)
+			c.messages = append(messages[:len(messages):len(messages)], Message{Role: "assistant", Content: answer.String()})
+			if p.Finish == FinishedTurn {
+				m := c.session.model
+				c.history.add(prompt, answer.String()+string(m.tokenizer.TokenBytes(p.Token)), c.session.Tokens())
+			}
 		}
 		return yield(p, err)
+	}
+	c.session.generate(ctx, opts, note, func(*generateConfig) (tokens []Token, err error) {
+		if prompt, err = c.session.model.renderChat(ctx, messages, &c.config); err != nil {
+			return nil, err
+		}
+		return c.prepare(ctx, prompt)
 	})
 	return pieces > 0
-}
-
-// noteAnswer makes the answer so far the last message.
-func (c *Chat) noteAnswer(prompt *Prompt, answer string, p Piece, first bool) {
-	if first {
-		c.messages = append(c.messages, Message{Role: "assistant"})
-	}
-	c.messages[len(c.messages)-1].Content = answer
-	c.text = ""
-	if p.Finish == FinishedTurn {
-		c.text = prompt.Text + answer + string(c.session.model.tokenizer.TokenBytes(p.Token))
-		c.length = c.session.Len()
-	}
 }
 
 // prepare returns the tokens that have to be appended to the session's to make them the
 // prompt. It takes back what the prompt does not begin with.
 func (c *Chat) prepare(ctx context.Context, p *Prompt) ([]Token, error) {
 	s := c.session
-	if c.text != "" && len(s.tokens) == c.length && strings.HasPrefix(p.Text, c.text) {
-		// The conversation goes on from where the last turn ended. Encoding only what
-		// is new keeps the answer's own tokens, which its text might not encode to.
-		return s.model.encodePrompt(ctx, p, len(c.text))
-	}
-	tokens, err := s.model.encodePrompt(ctx, p, 0)
+	end := c.history.match(p)
+	rest, err := s.model.encodePrompt(ctx, p, end.text)
 	if err != nil {
 		return nil, err
 	}
-	if len(tokens) > s.context {
-		return nil, &ContextError{More: len(tokens), Context: s.context}
+	tokens := append(slices.Clone(c.history.tokens[:end.tokens]), rest...)
+	if err := s.checkSequence(tokens); err != nil {
+		return nil, err
 	}
 	common := commonPrefix(s.tokens, tokens)
 	return tokens[common:], s.rewind(common)

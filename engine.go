@@ -31,6 +31,7 @@ type engine struct {
 	turn    chan struct{} // holds one element while somebody uses the devices
 	closing chan struct{} // closed by close
 	closed  atomic.Bool
+	fault   error // a panic, after which the devices are not to be trusted; guarded by turn
 }
 
 func newEngine(f *gguf.File, def arch.Definition, c *config) (*engine, error) {
@@ -75,7 +76,8 @@ func (e *engine) openDevices(c *config) error {
 
 // prepare settles which rewrites are on, and loads onto each device the weights that
 // its nodes name.
-func (e *engine) prepare(f *gguf.File, c *config) error {
+func (e *engine) prepare(f *gguf.File, c *config) (err error) {
+	defer recovered(&err, "preparing the model")
 	prefill, err := e.construct(e.params(2, 1, backend.KVBlock))
 	if err != nil {
 		return err
@@ -342,21 +344,65 @@ func (e *engine) capabilities(device string) *backend.Capabilities {
 
 // enter waits for the caller's turn to use the devices.
 func (e *engine) enter(ctx context.Context) error {
+	_, err := e.enterUnless(ctx, nil)
+	return err
+}
+
+// enterUnless is enter that gives up, without an error, once done can be received from.
+func (e *engine) enterUnless(ctx context.Context, done <-chan struct{}) (gaveUp bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
 	select {
-	case e.turn <- struct{}{}:
+	case <-done:
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	case <-e.closing:
+		return false, ErrClosed
+	case e.turn <- struct{}{}:
+	}
+	if err := e.usable(); err != nil {
+		e.leave()
+		return false, err
+	}
+	return false, nil
+}
+
+func (e *engine) usable() error {
+	if e.closed.Load() {
 		return ErrClosed
+	}
+	return e.fault
+}
+
+// enterToFree waits for a turn to give memory back, which is right even after a fault.
+// It reports false if the model is closed, which has freed everything.
+func (e *engine) enterToFree() bool {
+	select {
+	case <-e.closing:
+		return false
+	case e.turn <- struct{}{}:
 	}
 	if e.closed.Load() {
 		e.leave()
-		return ErrClosed
+		return false
 	}
-	return nil
+	return true
+}
+
+// note has the model refuse all further work if err is a panic, which it returns as
+// a *PanicError. The caller has the turn.
+func (e *engine) note(err error) error {
+	var node *sched.PanicError
+	if errors.As(err, &node) {
+		err = &PanicError{During: "running node " + node.Node + " on " + node.Device, Value: node.Value, Stack: node.Stack}
+	}
+	var fault *PanicError
+	if errors.As(err, &fault) {
+		e.fault = fault
+	}
+	return err
 }
 
 // leave ends the caller's turn.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"hash"
+	"runtime/debug"
 
 	"github.com/minfer/minfer/gguf"
 )
@@ -18,6 +19,9 @@ const (
 // fingerprint identifies a model's weights: a digest of the architecture, the name, type
 // and shape of every tensor, and samples of their data.
 func fingerprint(f *gguf.File) (sum [sha256.Size]byte, err error) {
+	// A mapped file that was cut short in the meantime faults.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer recovered(&err, "reading the model file")
 	h := sha256.New()
 	name, err := f.Architecture()
 	if err != nil {

@@ -2,6 +2,7 @@ package minfer
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -41,7 +42,17 @@ const (
 
 // String returns "turn", "stop", "length", "context" or "".
 func (r FinishReason) String() string {
-	return [...]string{"", "turn", "stop", "length", "context"}[r]
+	switch r {
+	case FinishedTurn:
+		return "turn"
+	case FinishedStop:
+		return "stop"
+	case FinishedLength:
+		return "length"
+	case FinishedContext:
+		return "context"
+	}
+	return ""
 }
 
 // Usage is what the last answer of a session took.
@@ -128,53 +139,41 @@ func PastEnd() GenerateOption { return func(c *generateConfig) { c.pastEnd = tru
 
 // Generate appends a prompt to the session and streams what the model says next. On an
 // empty session the prompt begins with the token that the model wants at the beginning.
+// Nothing is evaluated before the result is ranged over, and each time that it is,
+// the prompt is appended again.
 //
 // The sequence ends with the answer afterwards, with the end-of-turn token if there was
 // one and without the tokens of a stop string. A caller that stops reading early leaves
 // the session with the tokens that it was given. On an error, which is the last thing
-// that is yielded, the session is left with what came before.
+// that is yielded, the session is left with what came before: without the prompt if
+// that could not be evaluated, and otherwise with the tokens that were yielded.
+//
+// The loop's body may use the session, but an answer whose sequence it changes ends
+// with ErrBusy.
 func (s *Session) Generate(ctx context.Context, prompt string, opts ...GenerateOption) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
-		c, err := newGenerateConfig(opts)
-		if err == nil {
-			err = s.begin()
-		}
-		if err != nil {
-			yield(Piece{Token: NoToken}, err)
-			return
-		}
-		tokens, err := s.model.tokenizer.EncodeContext(ctx, prompt, tokenizer.EncodeOptions{
-			AddSpecial:   len(s.tokens) == 0,
-			ParseSpecial: c.parseSpecial,
+		s.generate(ctx, opts, yield, func(c *generateConfig) ([]Token, error) {
+			return s.model.tokenizer.EncodeContext(ctx, prompt, tokenizer.EncodeOptions{
+				AddSpecial:   len(s.tokens) == 0,
+				ParseSpecial: c.parseSpecial,
+			})
 		})
-		if err != nil {
-			s.end()
-			yield(Piece{Token: NoToken}, err)
-			return
-		}
-		s.generate(ctx, tokens, c, yield)
 	}
 }
 
-// GenerateTokens is Generate for a prompt of tokens.
+// GenerateTokens is Generate for a prompt of tokens, to which none is added.
 func (s *Session) GenerateTokens(ctx context.Context, prompt []Token, opts ...GenerateOption) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
-		c, err := newGenerateConfig(opts)
-		if err == nil {
-			err = s.begin()
-		}
-		if err != nil {
-			yield(Piece{Token: NoToken}, err)
-			return
-		}
-		s.generate(ctx, prompt, c, yield)
+		s.generate(ctx, opts, yield, func(*generateConfig) ([]Token, error) { return prompt, nil })
 	}
 }
 
 func newGenerateConfig(opts []GenerateOption) (*generateConfig, error) {
 	c := &generateConfig{sampling: DefaultSampling()}
 	for _, o := range opts {
-		o(c)
+		if o != nil {
+			o(c)
+		}
 	}
 	if c.maxTokens < 0 {
 		return nil, optionErrorf("MaxTokens", "%d, want 1 or more, or 0 for no limit", c.maxTokens)
@@ -182,92 +181,120 @@ func newGenerateConfig(opts []GenerateOption) (*generateConfig, error) {
 	return c, nil
 }
 
-// answer is the state of a generation. Its methods run while the session is in use;
-// the caller of Generate runs in between.
+// answer is the state of a generation. Its methods start and next run while the session
+// is in use; the caller of Generate runs in between.
 type answer struct {
 	session *Session
 	config  *generateConfig
 	sampler *Sampler
 	decoder *tokenizer.Decoder
 	stops   *stop.Matcher
-	start   int   // length of the sequence before the first token
-	ends    []int // for each token, the length of the text so far
-	shown   int   // length of the text given out
-	usage   *Usage
+	origin  int    // length of the sequence before the first token
+	ends    []int  // for each token, the length of the text so far
+	shown   int    // length of the text given out
+	changes uint64 // of the session, when it was last seen
+	usage   Usage
 }
 
-// generate is called with the session in use and gives it free before it returns and
-// whenever it yields.
-func (s *Session) generate(ctx context.Context, prompt []Token, c *generateConfig, yield func(Piece, error) bool) {
-	a, logits, err := s.startAnswer(ctx, prompt, c)
+// generate streams an answer to the prompt, which is asked for while the session is in
+// use. The session is free whenever it yields and when it returns.
+func (s *Session) generate(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool, prompt func(*generateConfig) ([]Token, error)) {
+	a, err := s.newAnswer(opts)
+	if err == nil {
+		err = s.using("evaluating a prompt", func() error {
+			tokens, err := prompt(a.config)
+			if err != nil {
+				return err
+			}
+			return a.start(ctx, tokens)
+		})
+	}
 	for err == nil {
 		var p Piece
-		begun := time.Now()
-		if p, err = a.next(logits); err != nil {
-			break
-		}
-		changes := s.changes
-		a.usage.GenerateTime += time.Since(begun)
-		s.usage = *a.usage
-		s.end()
-		if !yield(p, nil) || p.Finish != NotFinished {
+		err = s.using("generating", func() (err error) {
+			p, err = a.next(ctx)
+			return err
+		})
+		if err == nil && (!yield(p, nil) || p.Finish != NotFinished) {
 			return
 		}
-		if err = s.begin(); err != nil {
-			yield(Piece{Token: NoToken}, err)
-			return
-		}
-		if s.changes != changes {
-			err = ErrBusy // the loop's body changed the sequence
-			break
-		}
-		begun = time.Now()
-		logits, err = s.eval(ctx, nil)
-		a.usage.GenerateTime += time.Since(begun)
 	}
-	s.end()
 	yield(Piece{Token: NoToken}, err)
 }
 
-func (s *Session) startAnswer(ctx context.Context, prompt []Token, c *generateConfig) (*answer, []float32, error) {
-	a := &answer{session: s, config: c, usage: &Usage{Cached: s.cells.Len()}}
+// newAnswer checks the options.
+func (s *Session) newAnswer(opts []GenerateOption) (*answer, error) {
+	c, err := newGenerateConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{session: s, config: c}
+	if a.sampler, err = s.model.NewSampler(c.sampling); err != nil {
+		return nil, err
+	}
+	if a.stops, err = stop.New(c.stops); err != nil {
+		return nil, &OptionError{Option: "Stop", Reason: err.Error(), Err: err}
+	}
+	return a, nil
+}
+
+// start evaluates the prompt.
+func (a *answer) start(ctx context.Context, prompt []Token) error {
+	s := a.session
+	a.usage.Cached = s.cells.Len()
 	if len(prompt) == 0 && s.valid != len(s.tokens) {
 		// The last token is evaluated again, for its logits.
 		a.usage.Cached = max(min(a.usage.Cached, len(s.tokens)-1), 0)
 	}
-	var err error
-	if a.sampler, err = s.model.NewSampler(c.sampling); err != nil {
-		return nil, nil, err
-	}
-	if a.stops, err = stop.New(c.stops); err != nil {
-		return nil, nil, &OptionError{Option: "Stop", Reason: err.Error(), Err: err}
-	}
 	begun := time.Now()
-	logits, err := s.eval(ctx, prompt)
-	if err != nil {
-		return nil, nil, err
+	if _, err := s.eval(ctx, prompt); err != nil {
+		return err
 	}
 	a.usage.PromptTime = time.Since(begun)
 	a.usage.Prompt = len(s.tokens) - a.usage.Cached
-	a.start = len(s.tokens)
-	a.decoder = s.model.tokenizer.NewDecoder(tokenizer.DecodeOptions{Continuation: len(s.tokens) > 0})
+	a.origin = len(s.tokens)
+	a.decoder = s.model.tokenizer.NewDecoder(tokenizer.DecodeOptions{Continuation: true})
 	for _, t := range s.tokens {
 		a.sampler.Accept(t)
 	}
-	return a, logits, nil
+	a.seen()
+	return nil
 }
 
-// next chooses a token and appends it to the sequence, to be evaluated when its logits
-// are needed.
-func (a *answer) next(logits []float32) (Piece, error) {
+// seen notes the state of the sequence and the usage.
+func (a *answer) seen() {
+	a.changes = a.session.changes
+	a.session.usage = a.usage
+}
+
+// next evaluates the token before, if that has not been done yet, and chooses another.
+func (a *answer) next(ctx context.Context) (Piece, error) {
 	s := a.session
+	if s.changes != a.changes {
+		return Piece{}, fmt.Errorf("minfer: the sequence was changed while an answer was being generated: %w", ErrBusy)
+	}
+	begun := time.Now()
+	defer func() {
+		a.usage.GenerateTime += time.Since(begun)
+		a.seen()
+	}()
 	if len(s.tokens) >= s.context {
 		return Piece{Token: NoToken, Text: a.flush(), Finish: FinishedContext}, nil
+	}
+	logits, err := s.eval(ctx, nil)
+	if err != nil {
+		return Piece{}, err
 	}
 	t, err := a.sampler.Sample(logits)
 	if err != nil {
 		return Piece{}, err
 	}
+	return a.take(t)
+}
+
+// take appends a token to the sequence, to be evaluated when its logits are needed.
+func (a *answer) take(t sampling.Token) (Piece, error) {
+	s := a.session
 	a.sampler.Accept(t.ID)
 	s.tokens = append(s.tokens, t.ID)
 	s.changes++
@@ -277,8 +304,7 @@ func (a *answer) next(logits []float32) (Piece, error) {
 		p.Text, p.Finish = a.flush(), FinishedTurn
 		return p, nil
 	}
-	text := a.decoder.Push(t.ID)
-	emit, stopped, _ := a.stops.Push(text)
+	emit, stopped, _ := a.stops.Push(a.decoder.Push(t.ID))
 	a.shown += len(emit)
 	a.ends = append(a.ends, a.shown+len(a.stops.Held())+a.decoder.Pending())
 	p.Text = emit
@@ -312,7 +338,7 @@ func (a *answer) dropStop() error {
 	}
 	// The token that completed the stop string always goes: its end was measured after
 	// the stop string had been taken out.
-	return a.session.rewind(a.start + min(keep, len(a.ends)-1))
+	return a.session.rewind(a.origin + min(keep, len(a.ends)-1))
 }
 
 // Usage returns what the last answer took. It returns zeros when the session is in use.

@@ -60,7 +60,9 @@ func newConfig(opts []Option) (*config, error) {
 		}
 	}
 	for _, o := range opts {
-		o(c)
+		if o != nil {
+			o(c)
+		}
 	}
 	return c, c.validate()
 }

@@ -6,11 +6,12 @@ import (
 )
 
 // PanicError is a panic that was caught at the library's boundary: a fault of the
-// library, of a device or of a model definition.
+// library, of a device or of a model definition. After a panic in the middle of an
+// evaluation the model returns the error from all further ones; other models go on.
 type PanicError struct {
-	During string
-	Value  any
-	Stack  []byte
+	During string // what was being done
+	Value  any    // what was given to panic
+	Stack  []byte // of the goroutine that panicked
 }
 
 // Error returns what panicked and where.

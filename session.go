@@ -46,7 +46,9 @@ type privateCache struct {
 func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
 	c := sessionConfig{context: min(DefaultContext, m.hyper.ContextLength), batch: defaultBatch}
 	for _, o := range opts {
-		o(&c)
+		if o != nil {
+			o(&c)
+		}
 	}
 	if c.context < 1 || c.context > m.hyper.ContextLength {
 		return nil, optionErrorf("WithContext", "%d tokens, want 1 to the %d that the model was trained for", c.context, m.hyper.ContextLength)
@@ -57,7 +59,7 @@ func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
 	if m.engine.closed.Load() {
 		return nil, ErrClosed
 	}
-	s := &Session{model: m, cache: c.cache, context: c.context, batch: c.batch}
+	s := &Session{model: m, cache: c.cache, context: c.context, batch: min(c.batch, c.context)}
 	if s.cache == nil {
 		s.cache = m.newCache(c.context, c.context)
 		s.cache.batching = false
@@ -65,6 +67,8 @@ func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
 		s.private.users.Store(1)
 	} else if s.cache.model != m {
 		return nil, optionErrorf("WithCache", "the cache belongs to another model")
+	} else if s.cache.closed.Load() {
+		return nil, ErrClosed
 	}
 	s.cells = s.cache.pool.New()
 	s.init()
@@ -73,25 +77,44 @@ func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
 
 func (s *Session) init() {
 	s.job.done = make(chan struct{}, 1)
-	s.job.closed = s.closed.Load
+	s.job.closed = s.isClosed
 }
 
 // begin marks the session as in use.
 func (s *Session) begin() error {
-	if s.closed.Load() {
+	if s.isClosed() {
 		return ErrClosed
 	}
 	if !s.use.TryLock() {
+		if s.isClosed() {
+			return ErrClosed // it was Close that held it
+		}
 		return ErrBusy
 	}
-	if s.closed.Load() {
+	if s.isClosed() {
 		s.use.Unlock()
 		return ErrClosed
 	}
 	return nil
 }
 
+// isClosed reports whether the session, or what it needs, has been closed.
+func (s *Session) isClosed() bool {
+	return s.closed.Load() || s.cache.closed.Load() || s.model.engine.closed.Load()
+}
+
 func (s *Session) end() { s.use.Unlock() }
+
+// using runs f with the session in use. Whatever f does, a panic included, the
+// session is free again afterwards.
+func (s *Session) using(during string, f func() error) (err error) {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	defer recovered(&err, during)
+	return f()
+}
 
 // Close gives the session's cells back. A call under way ends with ErrClosed first. It is
 // safe to call more than once.
@@ -104,11 +127,7 @@ func (s *Session) Close() error {
 	if s.private != nil && s.private.users.Add(-1) == 0 {
 		return s.cache.Close()
 	}
-	if s.model.engine.enter(context.Background()) != nil {
-		return nil // the model is closed, and has freed everything
-	}
-	defer s.model.engine.leave()
-	s.cells.Truncate(0)
+	s.truncate(0)
 	return nil
 }
 
@@ -162,6 +181,9 @@ func (s *Session) EvalAll(ctx context.Context, tokens []Token) ([][]float32, err
 	if len(tokens) == 0 {
 		return nil, ErrNoTokens
 	}
+	if err := s.check(tokens); err != nil {
+		return nil, err
+	}
 	rows := make([][]float32, len(tokens))
 	for i := range rows {
 		rows[i] = make([]float32, s.model.hyper.Vocab)
@@ -169,6 +191,7 @@ func (s *Session) EvalAll(ctx context.Context, tokens []Token) ([][]float32, err
 	if err := s.extend(ctx, tokens, rows); err != nil {
 		return nil, err
 	}
+	s.logits, s.valid = append(s.logits[:0], rows[len(rows)-1]...), len(s.tokens)
 	vocab := s.model.tokenizer.VocabSize()
 	for i := range rows {
 		rows[i] = rows[i][:vocab]
@@ -201,23 +224,38 @@ func (s *Session) extend(ctx context.Context, tokens []Token, rows [][]float32) 
 	}
 	before, evaluated := len(s.tokens), s.cells.Len()
 	s.tokens = append(s.tokens, tokens...)
+	if len(tokens) > 0 {
+		s.changes++
+	}
 	// The logits of tokens that were evaluated earlier are gone; computing them again
 	// gives the same bits.
 	from := min(evaluated, len(s.tokens)-len(rows))
 	err := s.evaluate(ctx, from, rows)
 	if err != nil {
-		s.tokens = s.tokens[:before]
+		s.tokens, s.valid = s.tokens[:before], 0
 		s.truncate(evaluated)
 		return err
 	}
-	s.changes++
 	return nil
 }
 
+// check says whether tokens can be appended.
 func (s *Session) check(tokens []Token) error {
 	if len(s.tokens)+len(tokens) > s.context {
 		return &ContextError{Have: len(s.tokens), More: len(tokens), Context: s.context}
 	}
+	return s.checkIDs(tokens)
+}
+
+// checkSequence says whether tokens can be the whole sequence.
+func (s *Session) checkSequence(tokens []Token) error {
+	if len(tokens) > s.context {
+		return &ContextError{More: len(tokens), Context: s.context}
+	}
+	return s.checkIDs(tokens)
+}
+
+func (s *Session) checkIDs(tokens []Token) error {
 	vocab := s.model.tokenizer.VocabSize()
 	for _, t := range tokens {
 		if t < 0 || int(t) >= vocab {
@@ -229,11 +267,7 @@ func (s *Session) check(tokens []Token) error {
 
 // evaluate runs the tokens from position from on. The cells of those are given up first.
 func (s *Session) evaluate(ctx context.Context, from int, rows [][]float32) error {
-	if from < s.cells.Len() {
-		if err := s.truncate(from); err != nil {
-			return err
-		}
-	}
+	s.truncate(from)
 	first := len(s.tokens) - len(rows) // the first token whose logits are wanted
 	for from < len(s.tokens) {
 		to := min(from+s.batch, len(s.tokens))
@@ -263,17 +297,12 @@ func (s *Session) spare() [][]float32 {
 	return s.rows[:]
 }
 
-// truncate gives cells back from position n on.
-func (s *Session) truncate(n int) error {
-	if n >= s.cells.Len() {
-		return nil
+// truncate gives cells back from position n on. In a closed model there are none.
+func (s *Session) truncate(n int) {
+	if n < s.cells.Len() && s.model.engine.enterToFree() {
+		defer s.model.engine.leave()
+		s.cells.Truncate(n)
 	}
-	if err := s.model.engine.enter(context.Background()); err != nil {
-		return err
-	}
-	defer s.model.engine.leave()
-	s.cells.Truncate(n)
-	return nil
 }
 
 // Rewind shortens the sequence to its first n tokens. What it held of them stays
@@ -293,9 +322,7 @@ func (s *Session) rewind(n int) error {
 	if n == len(s.tokens) {
 		return nil
 	}
-	if err := s.truncate(n); err != nil {
-		return err
-	}
+	s.truncate(n)
 	s.tokens = s.tokens[:n]
 	s.valid = 0
 	s.changes++
@@ -304,7 +331,8 @@ func (s *Session) rewind(n int) error {
 
 // SetTokens makes the sequence equal to tokens, keeping what it has in common with
 // them from the start, and evaluates the rest. It returns how many tokens were kept
-// without being evaluated again; at least the last one is evaluated.
+// without being evaluated again; at least the last one is evaluated. If the evaluation
+// fails, the sequence is the part in common.
 func (s *Session) SetTokens(ctx context.Context, tokens []Token) (kept int, err error) {
 	if err := s.begin(); err != nil {
 		return 0, err
@@ -317,8 +345,8 @@ func (s *Session) setTokens(ctx context.Context, tokens []Token) (kept int, err 
 	if len(tokens) == 0 {
 		return 0, ErrNoTokens
 	}
-	if len(tokens) > s.context {
-		return 0, &ContextError{Have: 0, More: len(tokens), Context: s.context}
+	if err := s.checkSequence(tokens); err != nil {
+		return 0, err
 	}
 	common := commonPrefix(s.tokens, tokens)
 	kept = min(common, s.cells.Len(), len(tokens)-1)
@@ -348,6 +376,9 @@ func (s *Session) Fork() (*Session, error) {
 		return nil, err
 	}
 	defer s.model.engine.leave()
+	if s.cache.closed.Load() {
+		return nil, ErrClosed
+	}
 	f := &Session{
 		model: s.model, cache: s.cache, private: s.private, context: s.context, batch: s.batch,
 		tokens: slices.Clone(s.tokens), cells: s.cells.Fork(), logits: slices.Clone(s.logits), valid: s.valid,

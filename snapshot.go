@@ -26,8 +26,11 @@ import (
 //	u64 tokens, u64 of them evaluated
 //	the tokens, i32 each
 //	for each layer, if any token is evaluated: u16 ID of its device, then the keys and
-//	the values of whole blocks of cells, in the device's layout
+//	the values block by block, in the device's layout
 //	u32 CRC-32C of all that
+//
+// Only whole blocks are saved: the rest of a block that is partly in use may hold what
+// another session left there. The tokens in it are evaluated again, to the same bits.
 const (
 	snapshotMagic   = "MINFSESS"
 	snapshotVersion = 1
@@ -61,10 +64,6 @@ func (s *Session) Save(w io.Writer) error {
 		return err
 	}
 	defer s.end()
-	if err := s.model.engine.enter(context.Background()); err != nil {
-		return err
-	}
-	defer s.model.engine.leave()
 	buffered := bufio.NewWriterSize(w, 1<<16)
 	e := snapshotWriter{w: buffered, sum: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
 	e.session(s)
@@ -133,7 +132,7 @@ func (e *snapshotWriter) session(s *Session) {
 	h := s.model.hyper
 	e.bytes([]byte(snapshotMagic))
 	e.uint32(snapshotVersion)
-	print, err := s.model.fingerprint()
+	print, err := s.model.identity()
 	if err != nil {
 		e.err = err
 		return
@@ -142,28 +141,33 @@ func (e *snapshotWriter) session(s *Session) {
 	e.bytes([]byte{byte(s.model.engine.kvType)})
 	e.uint32(uint32(h.Layers))
 	e.uint32(uint32(h.KVWidth()))
+	saved := s.cells.Len() / backend.KVBlock * backend.KVBlock
 	e.uint64(uint64(len(s.tokens)))
-	e.uint64(uint64(s.cells.Len()))
+	e.uint64(uint64(saved))
 	for _, t := range s.tokens {
 		e.uint32(uint32(t))
 	}
-	if s.cells.Len() == 0 {
+	if saved == 0 {
 		return
 	}
 	for layer := range h.Layers {
-		e.layer(s, layer)
+		e.layer(s, layer, saved)
 	}
 }
 
-func (e *snapshotWriter) layer(s *Session, layer int) {
-	id, err := s.cache.kvDeviceID(layer)
+func (e *snapshotWriter) layer(s *Session, layer, saved int) {
+	if e.err != nil {
+		return
+	}
+	id, err := s.model.kvDeviceID(layer)
 	if err != nil {
 		e.err = err
 		return
 	}
 	e.bytes([]byte{byte(id), byte(id >> 8)})
-	err = s.eachBlock(layer, func(cell int, k, v []byte) error {
-		if err := s.cache.alloc.ReadKV(layer, cell, backend.KVBlock, k, v); err != nil {
+	err = s.eachBlock(layer, saved, func(cell int, k, v []byte) error {
+		err := s.withCells(func() error { return s.cache.alloc.ReadKV(layer, cell, backend.KVBlock, k, v) })
+		if err != nil {
 			return err
 		}
 		e.bytes(k)
@@ -176,36 +180,68 @@ func (e *snapshotWriter) layer(s *Session, layer int) {
 }
 
 // kvDeviceID returns the ID of the kind of device that holds a layer's regions.
-func (c *GraphCache) kvDeviceID(layer int) (backend.ID, error) {
-	name, ok := c.alloc.KVDevice(layer)
+func (m *Model) kvDeviceID(layer int) (backend.ID, error) {
+	name, ok := m.engine.layers[layer]
 	if !ok {
 		return 0, fmt.Errorf("minfer: layer %d has no keys and values", layer)
 	}
 	entry, _, err := backend.Lookup(name)
-	return entry.ID, err
+	if err != nil {
+		return 0, fmt.Errorf("minfer: %w", err)
+	}
+	return entry.ID, nil
 }
 
-// eachBlock calls f with the first cell of every block of the session, and with room for
-// its keys and values.
-func (s *Session) eachBlock(layer int, f func(cell int, k, v []byte) error) error {
-	kv, ok := s.cache.alloc.KVPair(layer)
-	if !ok {
-		return fmt.Errorf("minfer: layer %d has no keys and values", layer)
+// eachBlock calls f with the first cell of every block of the session's first tokens, and
+// with room for its keys and values.
+func (s *Session) eachBlock(layer, tokens int, f func(cell int, k, v []byte) error) error {
+	var n int
+	err := s.withCells(func() error {
+		kv, ok := s.cache.alloc.KVPair(layer)
+		if !ok {
+			return fmt.Errorf("minfer: layer %d has no keys and values", layer)
+		}
+		n = alloc.BlockBytes(kv)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	n := alloc.BlockBytes(kv)
 	k, v := make([]byte, n), make([]byte, n)
-	for _, r := range s.cells.Runs() {
-		for cell := r.Start; cell < r.Start+r.Length; cell += backend.KVBlock {
-			if err := f(cell, k, v); err != nil {
-				return err
-			}
+	for at := 0; at < tokens; at += backend.KVBlock {
+		if err := f(s.cells.Cell(at), k, v); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// withCells runs f when it is the session's turn at the devices. Turns are short, so that
+// a slow reader or writer of snapshots keeps nobody else waiting.
+func (s *Session) withCells(f func() error) (err error) {
+	if err := s.model.engine.enter(context.Background()); err != nil {
+		return err
+	}
+	defer s.model.engine.leave()
+	if s.isClosed() {
+		return ErrClosed
+	}
+	defer recovered(&err, "copying keys and values")
+	return f()
+}
+
+// identity returns the model's fingerprint.
+func (m *Model) identity() ([sha256.Size]byte, error) {
+	if err := m.engine.enter(context.Background()); err != nil {
+		return [sha256.Size]byte{}, err
+	}
+	defer m.engine.leave() // keeps the file open
+	return m.fingerprint()
+}
+
 // Restore makes a session from one that was saved with Session.Save, on the same model
-// and the same kinds of device. The context of the options has to hold its tokens.
+// and the same kinds of device. The context of the options has to hold its tokens. More
+// of r may be read than the session takes.
 //
 // An error that wraps ErrSnapshot says what does not fit or is damaged.
 func (m *Model) Restore(r io.Reader, opts ...SessionOption) (*Session, error) {
@@ -235,10 +271,6 @@ func (s *Session) restore(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := s.model.engine.enter(context.Background()); err != nil {
-		return err
-	}
-	defer s.model.engine.leave()
 	if evaluated > 0 {
 		if err := d.layers(s, evaluated); err != nil {
 			return err
@@ -301,7 +333,7 @@ func (d *snapshotReader) head(s *Session) (evaluated int, err error) {
 	if v := d.uint32(); d.err == nil && v != snapshotVersion {
 		return 0, snapshotErrorf("it has version %d, want %d", v, snapshotVersion)
 	}
-	want, err := m.fingerprint()
+	want, err := m.identity()
 	if err != nil {
 		return 0, err
 	}
@@ -320,33 +352,36 @@ func (d *snapshotReader) head(s *Session) (evaluated int, err error) {
 	if err := d.failure(); err != nil {
 		return 0, err
 	}
-	if tokens > uint64(s.context) || done > tokens {
+	if tokens > uint64(s.context) || done > tokens || done%backend.KVBlock != 0 {
 		return 0, snapshotErrorf("it holds %d tokens, %d of them evaluated, for a context of %d", tokens, done, s.context)
 	}
 	for range tokens {
 		t := Token(d.uint32())
+		if d.err != nil {
+			break
+		}
 		if t < 0 || int(t) >= m.tokenizer.VocabSize() {
 			return 0, snapshotErrorf("token %d is not one of the model's", t)
 		}
 		s.tokens = append(s.tokens, t)
-		if d.err != nil {
-			break
-		}
 	}
 	return int(done), d.failure()
 }
 
 func (d *snapshotReader) layers(s *Session, evaluated int) error {
 	c := s.cache
-	// Regions come into being with the first graph; this is the one that is needed next.
-	if _, err := c.program(s.model.engine.params(1, 1, c.pool.Cells())); err != nil {
-		return err
-	}
-	if err := c.reserve(&job{cells: s.cells, tokens: s.tokens[:evaluated]}); err != nil {
+	err := s.withCells(func() error {
+		// Regions come into being with the first graph; this is one that will be needed.
+		if _, err := c.program(s.model.engine.params(1, 1, c.pool.Cells())); err != nil {
+			return err
+		}
+		return c.reserve(&job{cells: s.cells, tokens: s.tokens[:evaluated]})
+	})
+	if err != nil {
 		return err
 	}
 	for layer := range s.model.hyper.Layers {
-		id, err := c.kvDeviceID(layer)
+		id, err := s.model.kvDeviceID(layer)
 		if err != nil {
 			return err
 		}
@@ -354,13 +389,13 @@ func (d *snapshotReader) layers(s *Session, evaluated int) error {
 		if d.bytes(saved); d.err == nil && backend.ID(binary.LittleEndian.Uint16(saved)) != id {
 			return snapshotErrorf("layer %d was saved by a device of another kind", layer)
 		}
-		err = s.eachBlock(layer, func(cell int, k, v []byte) error {
+		err = s.eachBlock(layer, evaluated, func(cell int, k, v []byte) error {
 			d.bytes(k)
 			d.bytes(v)
 			if d.err != nil {
 				return d.failure()
 			}
-			return c.alloc.WriteKV(layer, cell, backend.KVBlock, k, v)
+			return s.withCells(func() error { return c.alloc.WriteKV(layer, cell, backend.KVBlock, k, v) })
 		})
 		if err != nil {
 			return err
