@@ -1,9 +1,6 @@
 package kernels
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // AttendChunk is the number of positions whose softmax is computed at once.
 // Chunks begin at multiples of it, whatever the batch and the window.
@@ -58,36 +55,133 @@ func (a *Attention) Check() error {
 	return nil
 }
 
-// attendScratch holds one chunk widened to float32, and the state of the heads.
+// attendScratch holds one chunk widened to float32, and the state of the rows: pairs of
+// token and head, the heads of a token together.
 type attendScratch struct {
-	rows   []float32 // [AttendChunk][HeadDim] keys, then values
-	q      []float32 // [heads][HeadDim] scaled queries
-	acc    []float32 // [heads][HeadDim]
-	part   []float32 // [HeadDim] of one chunk
-	scores []float32 // [heads][AttendChunk]
-	m, l   []float32 // [heads]
-	mc, lc []float32 // [heads] of one chunk
+	q      []float32 // [rows][HeadDim] scaled queries
+	acc    []float32 // [rows][width]
+	m, l   []float32 // [rows]
+	scores []float32 // [rows][AttendChunk]
+	chunk  partial   // of the current chunk
+
+	rows []float32 // plain Go: [AttendChunk][HeadDim] keys, then values
+	simd simdScratch
+}
+
+// partial is what a chunk yields for some rows: the largest score, the sum of weights and the
+// weighted values.
+type partial struct {
+	m, l []float32 // [rows]
+	acc  []float32 // [rows][width]
+}
+
+// widthOf is the number of values by which rows of headDim values lie apart.
+func widthOf(headDim int) int { return (headDim + 15) &^ 15 }
+
+// lanesOf is the number of elements reserved for one of each row: whole vectors.
+func lanesOf(rows int) int { return (rows + 15) &^ 15 }
+
+func (s *attendScratch) reset(rows, dim int) {
+	width, lanes := widthOf(dim), lanesOf(rows)
+	s.q = grow(s.q, rows*dim)
+	s.acc = grow(s.acc, rows*width)
+	s.m, s.l = grow(s.m, lanes), grow(s.l, lanes)
+	s.scores = grow(s.scores, rows*AttendChunk)
+	s.chunk.m, s.chunk.l = grow(s.chunk.m, lanes), grow(s.chunk.l, lanes)
+	s.chunk.acc = grow(s.chunk.acc, rows*width)
+	clear(s.acc)
+	clear(s.l)
+	for h := range s.m {
+		s.m[h] = minusInf
+	}
 }
 
 // Attend computes the heads of one group for one token: q and out are
 // len(q)/HeadDim heads of HeadDim values, all attending to the same key and value
 // head. out may be q. The order of operations is in the package comment.
 func Attend(out, q []float32, a *Attention, s *Scratch) {
-	attend(out, q, a, &s.attend)
+	if !s.Tier.attendOne(out, q, a, &s.attend) {
+		attend(out, q, a, &s.attend)
+	}
 }
 
-func (s *attendScratch) reset(heads, dim int) {
-	s.rows = grow(s.rows, AttendChunk*dim)
-	s.q = grow(s.q, heads*dim)
-	s.acc = grow(s.acc, heads*dim)
-	s.part = grow(s.part, dim)
-	s.scores = grow(s.scores, heads*AttendChunk)
-	s.m, s.l = grow(s.m, heads), grow(s.l, heads)
-	s.mc, s.lc = grow(s.mc, heads), grow(s.lc, heads)
-	clear(s.acc)
-	clear(s.l)
-	for h := range s.m {
-		s.m[h] = float32(math.Inf(-1))
+// AttendTile is Attend for several tokens that attend to the same cells: token i has its heads
+// in q[i*stride:], as many values as size, and likewise in out, and attends to the first
+// lengths[i] positions, whatever N says. Tokens together read the cells once; TileTokens says
+// how many pay.
+func AttendTile(out, q []float32, stride, size int, a *Attention, lengths []int32, s *Scratch) {
+	if s.Tier.attendTile(out, q, stride, size, a, lengths, &s.attend) {
+		return
+	}
+	one := *a
+	for i, n := range lengths {
+		one.N = int(n)
+		attend(out[i*stride:][:size], q[i*stride:][:size], &one, &s.attend)
+	}
+}
+
+// TileTokens is the number of tokens of so many heads each that AttendTile does best with.
+func TileTokens(heads int) int { return min(64, max(8, 64/heads)) }
+
+// Chunks returns the first chunk that is not wholly masked, and the number of chunks from
+// there on. Chunk c is the positions from c*AttendChunk on.
+func (a *Attention) Chunks() (first, count int) {
+	first = a.first() / AttendChunk
+	return first, (a.N-1)/AttendChunk + 1 - first
+}
+
+// first is the first position that is not masked.
+func (a *Attention) first() int {
+	if a.Window == 0 {
+		return 0
+	}
+	return max(0, a.N-a.Window)
+}
+
+// PartialLen is the number of values that AttendChunks writes for each chunk.
+func PartialLen(heads, headDim int) int { return 2*lanesOf(heads) + heads*widthOf(headDim) }
+
+// partialOf views PartialLen values.
+func partialOf(parts []float32, i, heads, dim int) partial {
+	n := PartialLen(heads, dim)
+	p, lanes := parts[i*n:][:n], lanesOf(heads)
+	return partial{m: p[:lanes], l: p[lanes : 2*lanes], acc: p[2*lanes:]}
+}
+
+// AttendChunks computes, as Attend does, what chunks from to to-1 contribute, and writes it to
+// parts, PartialLen values for each chunk. Chunks that several workers have computed give
+// with MergeChunks what Attend gives.
+func AttendChunks(parts, q []float32, a *Attention, from, to int, s *Scratch) {
+	heads := len(q) / a.HeadDim
+	if s.Tier.attendChunks(parts, q, a, from, to, &s.attend) {
+		return
+	}
+	s.attend.reset(heads, a.HeadDim)
+	Scale(s.attend.q, q, a.Scale)
+	for c := from; c < to; c++ {
+		p := partialOf(parts, c-from, heads, a.HeadDim)
+		attendChunk(&p, a, c, heads, &s.attend)
+	}
+}
+
+// MergeChunks sets out from the parts of all of the chunks, in their order.
+func MergeChunks(out, parts []float32, a *Attention, s *Scratch) {
+	heads := len(out) / a.HeadDim
+	s.attend.reset(heads, a.HeadDim)
+	_, chunks := a.Chunks()
+	for c := range chunks {
+		p := partialOf(parts, c, heads, a.HeadDim)
+		if !s.Tier.mergePartial(&p, 0, heads, a.HeadDim, &s.attend) {
+			s.attend.merge(&p, heads, a.HeadDim)
+		}
+	}
+	s.attend.finish(out, 0, heads, a.HeadDim, s.Tier)
+}
+
+// finish divides the sums of some rows by their weights.
+func (s *attendScratch) finish(out []float32, row, heads, dim int, t Tier) {
+	for h := range heads {
+		t.Scale(out[h*dim:][:dim], s.acc[(row+h)*widthOf(dim):][:dim], 1/s.l[row+h])
 	}
 }
 
@@ -109,15 +203,4 @@ func (w *cellWalk) next(p, n int) (cell, length int) {
 	}
 	r := w.runs[0]
 	return int(r.Cell) + p - w.skip, min(n, w.skip+int(r.Len)-p)
-}
-
-// loadChunk widens one head of the rows of positions [p0, p1).
-func loadChunk(dst []float32, k *KVRegion, dim, head int, walk *cellWalk, p0, p1 int) {
-	for p := p0; p < p1; {
-		cell, n := walk.next(p, p1-p)
-		for i := range n {
-			k.Load(dst[(p-p0+i)*dim:][:dim], cell+i, head*dim)
-		}
-		p += n
-	}
 }

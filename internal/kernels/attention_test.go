@@ -124,7 +124,7 @@ func TestAttend(t *testing.T) {
 		attendCase{n: 260, heads: 2, dim: 13, wide: true, runs: whole}, attendCase{n: 131, heads: 1, dim: 1, runs: nil})
 	var s Scratch
 	for _, c := range cases {
-		k, v := randKV(cells, kvHeads*c.dim, c.wide, 1), randKV(cells, kvHeads*c.dim, c.wide, 2)
+		k, v := randKV(cells, kvHeads*c.dim, c.wide, 1)
 		q := randFloats(c.heads*c.dim, uint64(c.n))
 		scale := float32(1 / math.Sqrt(float64(c.dim)))
 		a := &Attention{K: k, V: v, HeadDim: c.dim, KVHead: 1, Scale: scale, N: c.n, Runs: c.runs, Window: c.window}
@@ -153,7 +153,7 @@ func TestAttend(t *testing.T) {
 // position, has no influence even when it is not a number.
 func TestAttendMasks(t *testing.T) {
 	const n, window, dim = 300, 50, 8
-	k, v := randKV(400, dim, true, 1), randKV(400, dim, true, 2)
+	k, v := randKV(400, dim, true, 1)
 	q := randFloats(dim, 3)
 	a := &Attention{K: k, V: v, HeadDim: dim, Scale: 1, N: n, Window: window}
 	var s Scratch
@@ -161,9 +161,8 @@ func TestAttendMasks(t *testing.T) {
 	Attend(want, q, a, &s)
 	for c := range 400 {
 		if c < n-window || c >= n {
-			for d := range dim {
-				k.F32[c*dim+d], v.F32[c*dim+d] = float32(math.NaN()), float32(math.Inf(1))
-			}
+			k.Store(c, fullOf(dim, float32(math.NaN())))
+			v.Store(c, fullOf(dim, float32(math.Inf(1))))
 		}
 	}
 	Attend(got, q, a, &s)
@@ -177,11 +176,20 @@ func TestAttendMasks(t *testing.T) {
 	}
 }
 
+func fullOf(n int, v float32) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = v
+	}
+	return x
+}
+
 // TestAttendLargeScores: scores far apart neither overflow nor vanish together.
 func TestAttendLargeScores(t *testing.T) {
-	k, v := NewKVRegion(260, 1, true), NewKVRegion(260, 1, true)
+	k, v := NewKeys(260, 1, true), NewValues(260, 1, true)
 	for c := range 260 {
-		k.F32[c], v.F32[c] = float32(c*1000), float32(c)
+		k.Store(c, []float32{float32(c * 1000)})
+		v.Store(c, []float32{float32(c)})
 	}
 	var s Scratch
 	out := make([]float32, 1)
@@ -197,33 +205,56 @@ func TestAttendLargeScores(t *testing.T) {
 }
 
 func TestKVRegion(t *testing.T) {
-	row := []float32{1, -2.5, 65504, 65520, 0x1p-24, 0x1p-25, 0x1.8p-25, 1 + 0x1p-11, 1 + 0x1.8p-10, float32(math.NaN())}
+	const cells = 37 // two blocks and some
+	special := []float32{1, -2.5, 65504, 65520, 0x1p-24, 0x1p-25, 0x1.8p-25, 1 + 0x1p-11, 1 + 0x1.8p-10, float32(math.NaN())}
 	inf := float32(math.Inf(1))
 	half := []float32{1, -2.5, 65504, inf, 0x1p-24, 0, 0x1p-24, 1, 1 + 0x1p-9, float32(math.NaN())}
-	for _, wide := range []bool{false, true} {
-		k := NewKVRegion(3, len(row), wide)
-		if k.Cells() != 3 {
-			t.Fatalf("%d cells, want 3", k.Cells())
+	for _, dim := range []int{10, 16, 41, 64} {
+		row, want := make([]float32, dim), make([]float32, dim)
+		for d := range dim {
+			row[d], want[d] = special[d%10], half[d%10]
 		}
-		k.Store(1, row)
-		want := half
-		if wide {
-			want = row
-		}
-		got := make([]float32, len(row))
-		k.Load(got, 1, 0)
-		sameBits(t, "stored row", got, want)
-		k.Load(got[:3], 1, 2)
-		sameBits(t, "part of it", got[:3], want[2:5])
-		for _, c := range []int{0, 2} {
-			k.Load(got, c, 0)
-			sameBits(t, "neighbour", got, make([]float32, len(row)))
+		for _, wide := range []bool{false, true} {
+			if wide {
+				want = row
+			}
+			for i, k := range []*KVRegion{NewKeys(cells, dim, wide), NewValues(cells, dim, wide)} {
+				for _, tier := range Tiers() {
+					k.Tier = tier
+					name := fmt.Sprintf("dim %d wide %v region %d tier %v", dim, wide, i, tier)
+					checkRegion(t, name, k, cells, row, want)
+				}
+			}
 		}
 	}
 }
 
+// checkRegion stores a row to some cells and sees that it is there, and nowhere else.
+func checkRegion(t *testing.T, name string, k *KVRegion, cells int, row, want []float32) {
+	t.Helper()
+	if k.Cells() != cells {
+		t.Fatalf("%s: %d cells, want %d", name, k.Cells(), cells)
+	}
+	zero, got := make([]float32, k.Dim), make([]float32, k.Dim)
+	for _, cell := range []int{0, 15, 17, 31, 32, 36} {
+		k.Store(cell, row)
+		for c := range cells {
+			k.Load(got, c, 0)
+			if c != cell {
+				sameBits(t, name+", another cell", got, zero)
+				continue
+			}
+			sameBits(t, name, got, want)
+			part := got[:k.Dim-3]
+			k.Load(part, c, 2)
+			sameBits(t, name+", part of it", part, want[2:k.Dim-1])
+		}
+		k.Store(cell, zero)
+	}
+}
+
 func TestAttentionCheck(t *testing.T) {
-	region := NewKVRegion(10, 8, false)
+	region := NewValues(10, 8, false)
 	good := Attention{K: region, V: region, HeadDim: 4, KVHead: 1, Scale: 1, N: 5, Runs: []Run{{7, 3}, {0, 0}, {0, 2}}}
 	if err := good.Check(); err != nil {
 		t.Fatal(err)

@@ -2,18 +2,39 @@ package kernels
 
 import "github.com/minfer/minfer/internal/quant"
 
+// kvBlock is the number of cells that lie together: the lanes of a vector. It equals
+// backend.KVBlock, by which regions are shared and saved.
+const kvBlock = 16
+
 // KVRegion is the keys or the values of one layer: a row of Dim values for each
 // cell, in F16 or F32, whichever of the two is not nil.
 //
-// Callers reach rows through its methods only, so that the order inside may change.
+// Callers reach rows through its methods only, since the order inside serves Attend:
+// every 16 cells are a block of 16*Dim elements, within which
+//
+//	keys    [Dim][16 cells]                       a vector is one feature of 16 keys
+//	values  [Dim/16][16 cells][16 features]       a vector is 16 features of one value
+//
+// so that all of a block that belongs to one head lies together. The last group of
+// features of values is narrower if Dim is no multiple of 16. Cells that make no whole
+// block at the end are rows one after another.
 type KVRegion struct {
-	Dim int
-	F16 []uint16
-	F32 []float32
+	Dim  int
+	Keys bool // of the order of keys, not of values
+	Tier Tier // what Store computes with
+	F16  []uint16
+	F32  []float32
 }
 
-// NewKVRegion makes a region of zeros, with float32 elements if wide.
-func NewKVRegion(cells, dim int, wide bool) *KVRegion {
+// NewKeys makes a region of zeros for keys, with float32 elements if wide.
+func NewKeys(cells, dim int, wide bool) *KVRegion {
+	k := NewValues(cells, dim, wide)
+	k.Keys = true
+	return k
+}
+
+// NewValues makes a region of zeros for values, with float32 elements if wide.
+func NewValues(cells, dim int, wide bool) *KVRegion {
 	if wide {
 		return &KVRegion{Dim: dim, F32: make([]float32, cells*dim)}
 	}
@@ -23,22 +44,73 @@ func NewKVRegion(cells, dim int, wide bool) *KVRegion {
 // Cells is the number of rows.
 func (k *KVRegion) Cells() int { return (len(k.F16) + len(k.F32)) / k.Dim }
 
+// place returns where element d of a cell's row lies, how many elements from there on lie
+// at the same distance, and that distance.
+func (k *KVRegion) place(cell, d int) (at, n, stride int) {
+	in, first := cell%kvBlock, cell-cell%kvBlock
+	switch {
+	case first+kvBlock > k.Cells():
+		return cell*k.Dim + d, k.Dim - d, 1
+	case k.Keys:
+		return first*k.Dim + d*kvBlock + in, k.Dim - d, kvBlock
+	}
+	group := d - d%kvBlock
+	width := min(kvBlock, k.Dim-group)
+	return first*k.Dim + group*kvBlock + in*width + d - group, group + width - d, 1
+}
+
 // Store writes the first Dim values of row to a cell. In F16 they are rounded to
 // nearest even, and to infinity beyond its range.
 func (k *KVRegion) Store(cell int, row []float32) {
 	row = row[:k.Dim]
-	if k.F32 != nil {
-		copy(k.F32[cell*k.Dim:][:k.Dim], row)
-		return
+	for d := 0; d < len(row); {
+		at, n, stride := k.place(cell, d)
+		part := row[d : d+n]
+		d += n
+		switch {
+		case k.F32 != nil && stride == 1:
+			copy(k.F32[at:][:n], part)
+		case k.F32 != nil:
+			scatter(k.F32[at:], stride, part)
+		case stride == 1:
+			k.Tier.EncodeF16(k.F16[at:][:n], part)
+		default:
+			done := k.Tier.scatterF16(k.F16[at:], part)
+			for i, v := range part[done:] {
+				k.F16[at+(done+i)*stride] = quant.F32ToF16(v)
+			}
+		}
 	}
-	quant.EncodeF16(k.F16[cell*k.Dim:][:k.Dim], row)
 }
 
-// Load writes elements [at, at+len(dst)) of a cell's row to dst.
-func (k *KVRegion) Load(dst []float32, cell, at int) {
-	if k.F32 != nil {
-		copy(dst, k.F32[cell*k.Dim+at:][:len(dst)])
-		return
+func scatter(dst []float32, stride int, src []float32) {
+	for i, v := range src {
+		dst[i*stride] = v
 	}
-	quant.DecodeF16(dst, k.F16[cell*k.Dim+at:][:len(dst)])
+}
+
+// Load writes elements [from, from+len(dst)) of a cell's row to dst.
+func (k *KVRegion) Load(dst []float32, cell, from int) {
+	for len(dst) > 0 {
+		at, n, stride := k.place(cell, from)
+		n = min(n, len(dst))
+		part := dst[:n]
+		dst, from = dst[n:], from+n
+		switch {
+		case k.F32 != nil && stride == 1:
+			copy(part, k.F32[at:])
+		case k.F32 != nil:
+			src := k.F32[at : at+(n-1)*stride+1]
+			for i := range part {
+				part[i] = src[i*stride]
+			}
+		case stride == 1:
+			quant.DecodeF16(part, k.F16[at:][:n])
+		default:
+			src := k.F16[at : at+(n-1)*stride+1]
+			for i := range part {
+				part[i] = quant.F16ToF32(src[i*stride])
+			}
+		}
+	}
 }

@@ -51,6 +51,8 @@ func (w *Weight) GetRow(dst []float32, r int) {
 // Scratch is what one worker needs to run any kernel. The zero value is ready;
 // it grows to the largest need and is then reused.
 type Scratch struct {
+	Tier Tier // what kernels compute with; set before use
+
 	rows   [tileRows]quant.IntRow
 	packed []int64
 	floats []float32

@@ -338,7 +338,7 @@ func TestDamageShows(t *testing.T) {
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	w, wf := randWeight(t, "Q4_K", 256, 8, 1), randWeight(t, "F16", 256, 8, 1)
 	x, out := randFloats(4*256, 1), make([]float32, 4*256)
-	k, v := randKV(300, 64, false, 1), randKV(300, 64, false, 2)
+	k, v := randKV(300, 64, false, 1)
 	a := &Attention{K: k, V: v, HeadDim: 32, KVHead: 1, Scale: 0.1, N: 300}
 	rope := mustRoPE(t, RoPEParams{Dim: 32, Base: 10000, Scale: 1})
 	var acts QActs

@@ -11,6 +11,18 @@ import "math"
 // out may be x.
 func RMSNorm(out, x, weight []float32, eps float32) {
 	var lanes [16]float32
+	addSquares(&lanes, x)
+	s := normFactor(&lanes, len(x), eps)
+	out = out[:len(x)]
+	if weight == nil {
+		Scale(out, x, s)
+		return
+	}
+	weigh(out, x, weight[:len(x)], s)
+}
+
+// addSquares adds the squares of x to its lanes.
+func addSquares(lanes *[16]float32, x []float32) {
 	i := 0
 	for ; i+16 <= len(x); i += 16 {
 		v := (*[16]float32)(x[i:])
@@ -21,18 +33,16 @@ func RMSNorm(out, x, weight []float32, eps float32) {
 	for j, v := range x[i:] {
 		lanes[j] = FMA(v, v, lanes[j])
 	}
-	mean := sumLanes(&lanes) / float32(len(x))
-	s := 1 / float32(math.Sqrt(float64(mean+eps)))
-	out = out[:len(x)]
-	if weight == nil {
-		for i, v := range x {
-			out[i] = v * s
-		}
-		return
-	}
-	weight = weight[:len(x)]
+}
+
+func normFactor(squares *[16]float32, n int, eps float32) float32 {
+	mean := sumLanes(squares) / float32(n)
+	return 1 / float32(math.Sqrt(float64(mean+eps)))
+}
+
+func weigh(out, x, weight []float32, factor float32) {
 	for i, v := range x {
-		out[i] = v * s * weight[i]
+		out[i] = v * factor * weight[i]
 	}
 }
 
@@ -48,17 +58,29 @@ func QKNorm(out, x, weight []float32, headDim int, eps float32) {
 // 16 lanes. A NaN, or nothing but -Inf, makes the row NaN. out may be x.
 func Softmax(out, x []float32) {
 	out = out[:len(x)]
-	m := float32(math.Inf(-1))
+	m := maximum(minusInf, x)
+	var lanes [16]float32
+	expSum(out, x, &lanes, m)
+	Scale(out, out, 1/sumLanes(&lanes))
+}
+
+var minusInf = float32(math.Inf(-1))
+
+// maximum returns the largest of m and x. It ignores NaN.
+func maximum(m float32, x []float32) float32 {
 	for _, v := range x {
 		if v > m {
 			m = v
 		}
 	}
-	var lanes [16]float32
+	return m
+}
+
+// expSum sets out[i] to Exp(x[i]-m) and adds it to its lane.
+func expSum(out, x []float32, lanes *[16]float32, m float32) {
 	for i, v := range x {
 		p := Exp(v - m)
 		out[i] = p
 		lanes[i&15] += p
 	}
-	Scale(out, out, 1/sumLanes(&lanes))
 }

@@ -84,13 +84,16 @@ func randWeight(t testing.TB, name string, in, out int, seed uint64) *Weight {
 	return w
 }
 
-func randKV(cells, dim int, wide bool, seed uint64) *KVRegion {
-	k := NewKVRegion(cells, dim, wide)
-	x := randFloats(cells*dim, seed)
-	for c := range cells {
-		k.Store(c, x[c*dim:])
+// randKV makes a region of keys and one of values.
+func randKV(cells, dim int, wide bool, seed uint64) (k, v *KVRegion) {
+	k, v = NewKeys(cells, dim, wide), NewValues(cells, dim, wide)
+	for i, r := range []*KVRegion{k, v} {
+		x := randFloats(cells*dim, seed+uint64(i))
+		for c := range cells {
+			r.Store(c, x[c*dim:])
+		}
 	}
-	return k
+	return k, v
 }
 
 func mustRoPE(t testing.TB, p RoPEParams) *RoPE {

@@ -159,16 +159,23 @@ func Rotate(out, x []float32, headDim int, style RoPEStyle, cos, sin []float32) 
 	for h := 0; h+headDim <= len(x); h += headDim {
 		xh, oh := x[h:h+headDim], out[h:h+headDim]
 		if style == HalfSplit {
-			x0, x1, o0, o1 := xh[:n], xh[n:2*n], oh[:n], oh[n:2*n]
-			for i, c := range cos {
-				o0[i], o1[i] = rotate(x0[i], x1[i], c, sin[i])
-			}
+			rotateHalves(oh[:n], oh[n:2*n], xh[:n], xh[n:2*n], cos, sin)
 		} else {
-			for i, c := range cos {
-				oh[2*i], oh[2*i+1] = rotate(xh[2*i], xh[2*i+1], c, sin[i])
-			}
+			rotatePairs(oh, xh, cos, sin)
 		}
 		copy(oh[2*n:], xh[2*n:])
+	}
+}
+
+func rotateHalves(o0, o1, x0, x1, cos, sin []float32) {
+	for i, c := range cos {
+		o0[i], o1[i] = rotate(x0[i], x1[i], c, sin[i])
+	}
+}
+
+func rotatePairs(out, x, cos, sin []float32) {
+	for i, c := range cos {
+		out[2*i], out[2*i+1] = rotate(x[2*i], x[2*i+1], c, sin[i])
 	}
 }
 

@@ -1,0 +1,492 @@
+// Command attention generates the assembly of the attention's steps.
+//
+// Scores and weighted values are the same product: rows of weights (queries, or the
+// weights that softmax gave) by a panel whose tiles have 16 lanes (keys, or features),
+// with one chain of fused steps for each output. What differs is where the tiles lie.
+package main
+
+import (
+	"fmt"
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// chunkBytes is the distance of two rows of scores.
+const chunkBytes = 128 * 4
+
+// isa is an instruction set with vectors of so many lanes.
+type isa struct {
+	name  string
+	lanes int
+	rows  int   // the most rows that a product takes at once
+	tiles []int // the numbers of tiles that it takes at once
+}
+
+var sets = []isa{
+	{name: "AVX512", lanes: 16, rows: 7, tiles: []int{4, 2, 1}},
+	{name: "AVX2", lanes: 8, rows: 3, tiles: []int{2, 1}},
+}
+
+func main() {
+	ConstraintExpr("amd64,!purego")
+	for _, s := range sets {
+		for _, half := range []bool{true, false} {
+			for _, tiles := range s.tiles {
+				for rows := 1; rows <= s.rows; rows++ {
+					s.product(rows, tiles, half)
+				}
+			}
+		}
+		s.softmax()
+		s.factors()
+		s.merge()
+	}
+	Generate()
+}
+
+func (s isa) vec() reg.VecVirtual {
+	if s.lanes == 16 {
+		return ZMM()
+	}
+	return YMM()
+}
+
+func (s isa) zero(v reg.VecVirtual) {
+	if s.lanes == 16 {
+		VPXORD(v, v, v)
+	} else {
+		VXORPS(v, v, v)
+	}
+}
+
+func load64(name string) reg.GPVirtual { return Load(Param(name), GP64()).(reg.GPVirtual) }
+
+// multiples addresses things that lie stride bytes apart, up to seven of them.
+type multiples struct {
+	base, one, three, five reg.GPVirtual
+}
+
+func newMultiples(base, stride reg.GPVirtual, n int) multiples {
+	m := multiples{base: base, one: stride}
+	if n > 3 {
+		m.three = GP64()
+		LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, m.three)
+	}
+	if n > 5 {
+		m.five = GP64()
+		LEAQ(Mem{Base: stride, Index: stride, Scale: 4}, m.five)
+	}
+	return m
+}
+
+func (m multiples) at(i, disp int) Mem {
+	a := Mem{Base: m.base, Disp: disp}
+	switch i {
+	case 1, 2, 4:
+		a.Index, a.Scale = m.one, uint8(i)
+	case 3:
+		a.Index, a.Scale = m.three, 1
+	case 5:
+		a.Index, a.Scale = m.five, 1
+	case 6:
+		a.Index, a.Scale = m.three, 2
+	}
+	return a
+}
+
+// product generates, for rows r and 16-lane tiles t,
+//
+//	acc[r][t] += w[r][i] * x[t][i], i ascending
+//
+// where i runs over segs segments of steps elements. Tiles are tileStride bytes apart, and
+// segments segStride; weights follow each other through all segments. What lies ahead
+// bytes from the half-precision elements read is fetched to the second-level cache.
+// Unless join is set the sums begin from zero.
+func (s isa) product(rows, tiles int, half bool) {
+	element := "F32"
+	size := 64 // bytes of 16 elements
+	if half {
+		element, size = "F16", 32
+	}
+	text(fmt.Sprintf("product%s%sR%dT%d", element, s.name, rows, tiles),
+		"func(acc, w *float32, x *byte, accStride, wStride, tileStride, segStride, steps, segs, ahead, join int)")
+	per := 16 / s.lanes
+	nv := tiles * per
+	acc := make([]reg.VecVirtual, rows*nv)
+	for i := range acc {
+		acc[i] = s.vec()
+	}
+	join := load64("join")
+	TESTQ(join, join)
+	JNZ(LabelRef("join"))
+	for _, a := range acc {
+		s.zero(a)
+	}
+	JMP(LabelRef("begin"))
+	Label("join")
+	in := newMultiples(load64("acc"), load64("accStride"), rows)
+	for r := range rows {
+		for v := range nv {
+			VMOVUPS(in.at(r, v*s.lanes*4), acc[r*nv+v])
+		}
+	}
+	Label("begin")
+	w := newMultiples(load64("w"), load64("wStride"), rows)
+	x := newMultiples(load64("x"), load64("tileStride"), tiles)
+	var ahead reg.GPVirtual
+	if half {
+		ahead = load64("ahead")
+		ADDQ(x.base, ahead)
+	}
+	skip := GP64() // from the end of a segment to the next
+	MOVQ(load64("steps"), skip)
+	SHLQ(U8(shift(size)), skip)
+	NEGQ(skip)
+	ADDQ(load64("segStride"), skip)
+	segs := load64("segs")
+
+	Label("segment")
+	steps := load64("steps")
+	SUBQ(U8(4), steps)
+	JL(LabelRef("few"))
+	Label("four")
+	for i := range 4 {
+		if half && i%2 == 0 {
+			for t := range tiles {
+				a := x
+				a.base = ahead
+				PREFETCHT1(a.at(t, i*size))
+			}
+		}
+		s.step(acc, w, x, rows, tiles, i, half)
+	}
+	advance := func(n int) {
+		ADDQ(I32(4*n), w.base)
+		ADDQ(I32(size*n), x.base)
+		if half {
+			ADDQ(I32(size*n), ahead)
+		}
+	}
+	advance(4)
+	SUBQ(U8(4), steps)
+	JGE(LabelRef("four"))
+	Label("few")
+	ADDQ(U8(4), steps)
+	JZ(LabelRef("next"))
+	Label("one")
+	s.step(acc, w, x, rows, tiles, 0, half)
+	advance(1)
+	DECQ(steps)
+	JNZ(LabelRef("one"))
+	Label("next")
+	ADDQ(skip, x.base)
+	if half {
+		ADDQ(skip, ahead)
+	}
+	DECQ(segs)
+	JNZ(LabelRef("segment"))
+
+	out := newMultiples(load64("acc"), load64("accStride"), rows)
+	for r := range rows {
+		for v := range nv {
+			VMOVUPS(acc[r*nv+v], out.at(r, v*s.lanes*4))
+		}
+	}
+	VZEROUPPER()
+	RET()
+}
+
+func shift(size int) int {
+	n := 0
+	for 1<<n < size {
+		n++
+	}
+	return n
+}
+
+// step multiplies element i from where the pointers stand. Where registers allow, a tile's
+// vectors stay in them while a broadcast weight passes by; else the weights do, or are
+// read anew for each product.
+func (s isa) step(acc []reg.VecVirtual, w, x multiples, rows, tiles, i int, half bool) {
+	per := 16 / s.lanes
+	nv := tiles * per
+	load := func(v int) reg.VecVirtual {
+		r := s.vec()
+		t, part := v/per, v%per
+		if half {
+			VCVTPH2PS(x.at(t, i*32+part*s.lanes*2), r)
+		} else {
+			VMOVUPS(x.at(t, i*64+part*s.lanes*4), r)
+		}
+		return r
+	}
+	registers := 2 * s.lanes
+	switch {
+	case rows*nv+nv+1 <= registers:
+		xs := make([]reg.VecVirtual, nv)
+		for v := range xs {
+			xs[v] = load(v)
+		}
+		for r := range rows {
+			b := s.vec()
+			VBROADCASTSS(w.at(r, i*4), b)
+			for v := range xs {
+				VFMADD231PS(b, xs[v], acc[r*nv+v])
+			}
+		}
+	case rows*nv+rows+1 <= registers:
+		bs := make([]reg.VecVirtual, rows)
+		for r := range bs {
+			bs[r] = s.vec()
+			VBROADCASTSS(w.at(r, i*4), bs[r])
+		}
+		for v := range nv {
+			xv := load(v)
+			for r := range bs {
+				VFMADD231PS(bs[r], xv, acc[r*nv+v])
+			}
+		}
+	default:
+		for v := range nv {
+			xv := load(v)
+			for r := range rows {
+				VFMADD231PS_BCST(w.at(r, i*4), xv, acc[r*nv+v])
+			}
+		}
+	}
+}
+
+// constant is a vector of equal float32 values: in AVX-512 a register, in AVX2, which has
+// fewer, memory.
+func (s isa) constant(name string, bits uint32) Op {
+	full := fmt.Sprintf("attention%s%s", s.name, name)
+	c, ok := constants[full]
+	if !ok {
+		c = GLOBL(full, RODATA|NOPTR)
+		n := 1
+		if s.lanes == 8 {
+			n = 8
+		}
+		for i := range n {
+			DATA(4*i, U32(bits))
+		}
+		constants[full] = c
+	}
+	if s.lanes == 8 {
+		return c
+	}
+	r := ZMM()
+	VBROADCASTSS(c, r)
+	return r
+}
+
+var constants = map[string]Mem{}
+
+// expConstants are those of the definition, kernels.Exp.
+type expConstants struct {
+	lowest, log2e, magic, ln2Hi, ln2Lo, one Op
+	c                                       [7]Op
+}
+
+func (s isa) expConstants() (e expConstants) {
+	f := func(name string, v float32) Op { return s.constant(name, math.Float32bits(v)) }
+	e.lowest = f("Lowest", -0x1.5d589ep+06)
+	e.log2e = f("Log2E", 1.44269504088896340736)
+	e.magic = f("Magic", 0x1.8p23)
+	e.ln2Hi = f("Ln2Hi", 0x1.62e4p-1)
+	e.ln2Lo = f("Ln2Lo", 1.42860682030941723212e-6)
+	e.one = f("One", 1)
+	for i, v := range []float32{0.499999934320667, 0.1666652039847194, 0.041668390795631845, 0.008368745161960674, 0.0013814539619211145} {
+		e.c[2+i] = f(fmt.Sprint("C", 2+i), v)
+	}
+	return e
+}
+
+// exp returns kernels.Exp of x, which is not above 0 unless it is NaN.
+func (s isa) exp(x reg.VecVirtual, e *expConstants) reg.VecVirtual {
+	t, n, r, p := s.vec(), s.vec(), s.vec(), s.vec()
+	VMOVUPS(e.magic, t)
+	VFMADD231PS(e.log2e, x, t)
+	VSUBPS(e.magic, t, n)
+	VMOVAPS(x, r)
+	VFNMADD231PS(e.ln2Hi, n, r)
+	VFNMADD231PS(e.ln2Lo, n, r)
+	VMOVUPS(e.c[6], p)
+	for _, c := range []Op{e.c[5], e.c[4], e.c[3], e.c[2], e.one, e.one} {
+		VFMADD213PS(c, r, p)
+	}
+	if s.lanes == 16 {
+		keep := K()
+		VCMPPS(U8(5), e.lowest, x, keep) // not less than, true for NaN
+		VSCALEFPS_Z(n, p, keep, p)
+		return p
+	}
+	// 1.5*2^23 has zeros where its lowest bits are shifted to, so t counts in units of n.
+	keep, nan := s.vec(), s.vec()
+	VPSLLD(U8(23), t, t)
+	VPADDD(t, p, p)
+	VCMPPS(U8(5), e.lowest, x, keep)
+	VANDPS(keep, p, p)
+	VCMPPS(U8(3), x, x, nan)
+	VBLENDVPS(nan, x, p, p)
+	return p
+}
+
+// fold reduces lanes by the canonical tree to lane 0. The operation takes what is kept
+// where one is NaN as its first operand.
+func (s isa) fold(v reg.VecVirtual, vs []reg.VecVirtual, op func(a, b, c Op)) reg.VecVirtual {
+	var y reg.VecVirtual
+	if s.lanes == 16 {
+		y = YMM()
+		VEXTRACTF64X4(U8(1), v, y)
+		low := v.(reg.VecVirtual).AsY()
+		op(low, y, y)
+	} else {
+		y = YMM()
+		op(vs[0], vs[1], y)
+	}
+	x, h := XMM(), XMM()
+	VEXTRACTF128(U8(1), y, x)
+	op(y.AsX(), x, x)
+	VMOVHLPS(x, x, h)
+	op(x, h, x)
+	VMOVSHDUP(x, h)
+	op(x, h, x)
+	return x
+}
+
+// softmax generates, for rows of blocks*16 scores that lie 128 apart: the maximum of a row,
+// the weights Exp(score-maximum) in place of the scores, and their sum in 16 lanes.
+func (s isa) softmax() {
+	text("softmax"+s.name, "func(scores, maxima, sums *float32, blocks, rows int)")
+	row, m, l, rows := load64("scores"), load64("maxima"), load64("sums"), load64("rows")
+	blocks := load64("blocks")
+	per := 16 / s.lanes
+	e := s.expConstants()
+	inf := s.vec()
+	infinity := GP32()
+	MOVL(U32(0xff800000), infinity)
+	ix := XMM()
+	VMOVD(infinity, ix)
+	VBROADCASTSS(ix, inf)
+
+	Label("row")
+	tops, sums := make([]reg.VecVirtual, per), make([]reg.VecVirtual, per)
+	for i := range per {
+		tops[i], sums[i] = s.vec(), s.vec()
+		VMOVAPS(inf, tops[i])
+		s.zero(sums[i])
+	}
+	p, n := GP64(), GP64()
+	MOVQ(row, p)
+	MOVQ(blocks, n)
+	Label("max")
+	for i := range per {
+		v := s.vec()
+		VMOVUPS(Mem{Base: p, Disp: i * s.lanes * 4}, v)
+		VMAXPS(tops[i], v, tops[i])
+	}
+	ADDQ(U8(64), p)
+	DECQ(n)
+	JNZ(LabelRef("max"))
+	top := s.fold(tops[0], tops, func(a, b, c Op) { VMAXPS(a, b, c) })
+	VMOVSS(top, Mem{Base: m})
+	wide := s.vec()
+	VBROADCASTSS(top, wide)
+
+	MOVQ(row, p)
+	MOVQ(blocks, n)
+	Label("exp")
+	for i := range per {
+		v := s.vec()
+		VMOVUPS(Mem{Base: p, Disp: i * s.lanes * 4}, v)
+		VSUBPS(wide, v, v)
+		w := s.exp(v, &e)
+		VMOVUPS(w, Mem{Base: p, Disp: i * s.lanes * 4})
+		VADDPS(w, sums[i], sums[i])
+	}
+	ADDQ(U8(64), p)
+	DECQ(n)
+	JNZ(LabelRef("exp"))
+	sum := s.fold(sums[0], sums, func(a, b, c Op) { VADDPS(a, b, c) })
+	VMOVSS(sum, Mem{Base: l})
+
+	ADDQ(U8(4), m)
+	ADDQ(U8(4), l)
+	ADDQ(I32(chunkBytes), row)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+// factors generates the first part of a merge, for n rows at once, n a multiple of 16:
+//
+//	keep = Exp(m-m'), gain = Exp(mc-m'), m = m' = max(m, mc), l = fma(lc, gain, l*keep)
+func (s isa) factors() {
+	text("factors"+s.name, "func(m, l, mc, lc, keep, gain *float32, n int)")
+	m, l, mc, lc, f, g, n := load64("m"), load64("l"), load64("mc"), load64("lc"), load64("keep"), load64("gain"), load64("n")
+	e := s.expConstants()
+	i := GP64()
+	XORQ(i, i)
+	at := func(p reg.GPVirtual) Mem { return Mem{Base: p, Index: i, Scale: 4} }
+	Label("loop")
+	old, chunk, top := s.vec(), s.vec(), s.vec()
+	VMOVUPS(at(m), old)
+	VMOVUPS(at(mc), chunk)
+	VMAXPS(old, chunk, top)
+	VMOVUPS(top, at(m))
+	VSUBPS(top, old, old)
+	VSUBPS(top, chunk, chunk)
+	fv := s.exp(old, &e)
+	VMOVUPS(fv, at(f))
+	gv := s.exp(chunk, &e)
+	VMOVUPS(gv, at(g))
+	lv := s.vec()
+	VMULPS(at(l), fv, lv)
+	VFMADD231PS(at(lc), gv, lv)
+	VMOVUPS(lv, at(l))
+	ADDQ(U8(uint8(s.lanes)), i)
+	CMPQ(i, n)
+	JL(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// merge generates acc[r] = fma(part[r], gain[r], acc[r]*keep[r]) for rows of width values, a
+// multiple of 16.
+func (s isa) merge() {
+	text("merge"+s.name, "func(acc, part, keep, gain *float32, width, rows int)")
+	acc, part, f, g, width, rows := load64("acc"), load64("part"), load64("keep"), load64("gain"), load64("width"), load64("rows")
+	Label("row")
+	fv, gv := s.vec(), s.vec()
+	VBROADCASTSS(Mem{Base: f}, fv)
+	VBROADCASTSS(Mem{Base: g}, gv)
+	n := GP64()
+	MOVQ(width, n)
+	Label("sixteen")
+	for i := range 16 / s.lanes {
+		a := s.vec()
+		VMULPS(Mem{Base: acc, Disp: i * s.lanes * 4}, fv, a)
+		VFMADD231PS(Mem{Base: part, Disp: i * s.lanes * 4}, gv, a)
+		VMOVUPS(a, Mem{Base: acc, Disp: i * s.lanes * 4})
+	}
+	ADDQ(U8(64), acc)
+	ADDQ(U8(64), part)
+	SUBQ(U8(16), n)
+	JNZ(LabelRef("sixteen"))
+	ADDQ(U8(4), f)
+	ADDQ(U8(4), g)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+func text(name, signature string) {
+	TEXT(name, NOSPLIT, signature)
+	Pragma("noescape")
+}

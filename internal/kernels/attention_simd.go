@@ -1,0 +1,539 @@
+//go:build amd64 && !purego
+
+package kernels
+
+import "unsafe"
+
+// Attention with vectors: a tile of rows (tokens times the heads of a group) passes over the
+// chunks. In each, products of queries and keys give the scores of 16 keys at once, and
+// products of weights and values 16 features at once, both from the order in which a
+// region's blocks lie (see KVRegion). Cells that do not lie in whole blocks, and heads that
+// are no multiple of 16, are first brought into that order.
+
+const (
+	chunkBlocks = AttendChunk / kvBlock
+	floatBytes  = 4
+
+	// widenRows is the number of rows from which on it pays to widen half-precision cells
+	// once, before all rows pass over them.
+	widenRows = 16
+)
+
+// simdScratch is the scratch memory of one worker.
+type simdScratch struct {
+	keys, values []float32 // a chunk, widened: blocks as in a region of one head
+	row          []float32 // of one cell
+	f, g         []float32 // [rows] factors of a merge
+	m, l         []float32 // [rows] of the rows that merge
+	lo, hi       []int     // [tokens] what each sees of the current chunk
+}
+
+// attendVectors is what a tier's products look like.
+type attendVectors struct {
+	product [2][][]attendProduct // by precision, half first; by tiles-1; by rows-1
+	rows    int                  // how many rows a product best takes at once
+	most    int                  // how many it can take
+	tiles   int                  // how many tiles it takes at once
+	softmax func(scores, maxima, sums *float32, blocks, rows int)
+	factors func(m, l, mc, lc, keep, gain *float32, n int)
+	merge   func(acc, part, keep, gain *float32, width, rows int)
+}
+
+type attendProduct func(acc, w *float32, x *byte, accStride, wStride, tileStride, segStride, steps, segs, ahead, join int)
+
+var attend512 = attendVectors{
+	product: [2][][]attendProduct{
+		{
+			{productF16AVX512R1T1, productF16AVX512R2T1, productF16AVX512R3T1, productF16AVX512R4T1, productF16AVX512R5T1, productF16AVX512R6T1, productF16AVX512R7T1},
+			{productF16AVX512R1T2, productF16AVX512R2T2, productF16AVX512R3T2, productF16AVX512R4T2, productF16AVX512R5T2, productF16AVX512R6T2, productF16AVX512R7T2},
+			nil,
+			{productF16AVX512R1T4, productF16AVX512R2T4, productF16AVX512R3T4, productF16AVX512R4T4, productF16AVX512R5T4, productF16AVX512R6T4, productF16AVX512R7T4},
+		},
+		{
+			{productF32AVX512R1T1, productF32AVX512R2T1, productF32AVX512R3T1, productF32AVX512R4T1, productF32AVX512R5T1, productF32AVX512R6T1, productF32AVX512R7T1},
+			{productF32AVX512R1T2, productF32AVX512R2T2, productF32AVX512R3T2, productF32AVX512R4T2, productF32AVX512R5T2, productF32AVX512R6T2, productF32AVX512R7T2},
+			nil,
+			{productF32AVX512R1T4, productF32AVX512R2T4, productF32AVX512R3T4, productF32AVX512R4T4, productF32AVX512R5T4, productF32AVX512R6T4, productF32AVX512R7T4},
+		},
+	},
+	rows: 6, most: 7, tiles: 4,
+	softmax: softmaxAVX512, factors: factorsAVX512, merge: mergeAVX512,
+}
+
+var attend256 = attendVectors{
+	product: [2][][]attendProduct{
+		{
+			{productF16AVX2R1T1, productF16AVX2R2T1, productF16AVX2R3T1},
+			{productF16AVX2R1T2, productF16AVX2R2T2, productF16AVX2R3T2},
+		},
+		{
+			{productF32AVX2R1T1, productF32AVX2R2T1, productF32AVX2R3T1},
+			{productF32AVX2R1T2, productF32AVX2R2T2, productF32AVX2R3T2},
+		},
+	},
+	rows: 3, most: 3, tiles: 2,
+	softmax: softmaxAVX2, factors: factorsAVX2, merge: mergeAVX2,
+}
+
+func (t Tier) vectors() *attendVectors {
+	switch {
+	case t == AVX512:
+		return &attend512
+	case t.avx2():
+		return &attend256
+	}
+	return nil
+}
+
+// group returns how many of the next rows to take at once: about equally many each time.
+func (v *attendVectors) group(rows int) int {
+	if rows <= v.most {
+		return rows
+	}
+	n := (rows + v.rows - 1) / v.rows
+	return (rows + n - 1) / n
+}
+
+// tileGroup returns how many of the next tiles to take at once.
+func (v *attendVectors) tileGroup(tiles int) int {
+	n := v.tiles
+	for n > tiles {
+		n /= 2
+	}
+	return n
+}
+
+func (t Tier) attendOne(out, q []float32, a *Attention, s *attendScratch) bool {
+	v := t.vectors()
+	if v == nil {
+		return false
+	}
+	length := [1]int32{int32(a.N)}
+	v.attend(out, q, 0, len(q), a, length[:], s)
+	return true
+}
+
+func (t Tier) attendTile(out, q []float32, stride, size int, a *Attention, lengths []int32, s *attendScratch) bool {
+	v := t.vectors()
+	if v == nil {
+		return false
+	}
+	most := TileTokens(size / a.HeadDim)
+	for i := 0; i < len(lengths); {
+		n := 1 // tokens of ascending lengths
+		for i+n < len(lengths) && n < most && lengths[i+n-1] <= lengths[i+n] {
+			n++
+		}
+		v.attend(out[i*stride:], q[i*stride:], stride, size, a, lengths[i:i+n], s)
+		i += n
+	}
+	return true
+}
+
+// attendWork is the work on some tokens.
+type attendWork struct {
+	*attendScratch
+	v       *attendVectors
+	a       *Attention
+	lengths []int32 // ascending
+	heads   int
+	dim     int
+	width   int
+}
+
+// prepare scales the queries.
+func (v *attendVectors) prepare(q []float32, stride, size int, a *Attention, lengths []int32, s *attendScratch) attendWork {
+	w := attendWork{v: v, attendScratch: s, a: a, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim)}
+	s.reset(len(lengths)*w.heads, w.dim)
+	lanes := lanesOf(len(lengths) * w.heads)
+	s.simd.f, s.simd.g = grow(s.simd.f, lanes), grow(s.simd.g, lanes)
+	s.simd.m, s.simd.l = grow(s.simd.m, lanes), grow(s.simd.l, lanes)
+	s.simd.lo, s.simd.hi = grow(s.simd.lo, len(lengths)), grow(s.simd.hi, len(lengths))
+	n := w.heads * w.dim
+	for i := range lengths {
+		v.tier().Scale(s.q[i*n:][:n], q[i*stride:][:n], a.Scale)
+	}
+	return w
+}
+
+func (v *attendVectors) tier() Tier {
+	if v == &attend512 {
+		return AVX512
+	}
+	return AVX2
+}
+
+// attend computes tokens of ascending lengths.
+func (v *attendVectors) attend(out, q []float32, stride, size int, a *Attention, lengths []int32, s *attendScratch) {
+	w := v.prepare(q, stride, size, a, lengths, s)
+	last := int(lengths[len(lengths)-1])
+	walk := cellWalk{runs: a.Runs}
+	for base := w.first(0) / AttendChunk * AttendChunk; base < last; base += AttendChunk {
+		r := w.chunk(base, &walk, &s.chunk)
+		w.mergeRows(&s.chunk, r.t0*w.heads, r.t1*w.heads)
+	}
+	for i := range lengths {
+		s.finish(out[i*stride:], i*w.heads, w.heads, w.dim, v.tier())
+	}
+}
+
+func (t Tier) attendChunks(parts, q []float32, a *Attention, from, to int, s *attendScratch) bool {
+	v := t.vectors()
+	if v == nil {
+		return false
+	}
+	length := [1]int32{int32(a.N)}
+	w := v.prepare(q, 0, len(q), a, length[:], s)
+	walk := cellWalk{runs: a.Runs}
+	for c := from; c < to; c++ {
+		p := partialOf(parts, c-from, w.heads, w.dim)
+		w.chunk(c*AttendChunk, &walk, &p)
+	}
+	return true
+}
+
+func (t Tier) mergePartial(p *partial, r0, r1, dim int, s *attendScratch) bool {
+	v := t.vectors()
+	if v == nil {
+		return false
+	}
+	w := attendWork{v: v, attendScratch: s, width: widthOf(dim)}
+	lanes := lanesOf(r1 - r0)
+	s.simd.f, s.simd.g = grow(s.simd.f, lanes), grow(s.simd.g, lanes)
+	s.simd.m, s.simd.l = grow(s.simd.m, lanes), grow(s.simd.l, lanes)
+	w.mergeRows(p, r0, r1)
+	return true
+}
+
+// mergeRows joins what rows r0 to r1-1 got from a chunk. The factors are computed for whole
+// vectors, of which only those of these rows are kept.
+func (w *attendWork) mergeRows(p *partial, r0, r1 int) {
+	n, d := r1-r0, &w.simd
+	lanes := lanesOf(n)
+	if n == 0 {
+		return
+	}
+	copy(d.m, w.m[r0:r1])
+	copy(d.l, w.l[r0:r1])
+	for i := n; i < lanes; i++ {
+		d.m[i], d.l[i], p.m[i], p.l[i] = 0, 0, 0, 0
+	}
+	w.v.factors(&d.m[0], &d.l[0], &p.m[0], &p.l[0], &d.f[0], &d.g[0], lanes)
+	copy(w.m[r0:r1], d.m)
+	copy(w.l[r0:r1], d.l)
+	w.v.merge(&w.acc[r0*w.width : r1*w.width][0], &p.acc[:n*w.width][0], &d.f[0], &d.g[0], w.width, n)
+}
+
+// first is the first position that token i sees.
+func (w *attendWork) first(i int) int {
+	if w.a.Window == 0 {
+		return 0
+	}
+	return max(0, int(w.lengths[i])-w.a.Window)
+}
+
+// extent is what a chunk is to a tile: tokens t0 to t1-1 see some of it, of positions lo to
+// hi-1 counted from its beginning.
+type extent struct {
+	t0, t1, lo, hi int
+	uneven         bool // not all of them see the same
+}
+
+func (w *attendWork) extent(base int) (e extent) {
+	for e.t0 < len(w.lengths) && int(w.lengths[e.t0]) <= base {
+		e.t0++
+	}
+	e.lo, e.hi = AttendChunk, 0
+	for e.t1 = e.t0; e.t1 < len(w.lengths); e.t1++ {
+		i := e.t1
+		if w.first(i) >= base+AttendChunk {
+			break
+		}
+		lo, hi := max(0, w.first(i)-base), min(AttendChunk, int(w.lengths[i])-base)
+		w.simd.lo[i], w.simd.hi[i] = lo, hi
+		e.uneven = e.uneven || i > e.t0 && (lo != e.lo || hi != e.hi)
+		e.lo, e.hi = min(e.lo, lo), max(e.hi, hi)
+	}
+	return e
+}
+
+// chunk computes what the chunk at position base contributes to the rows that see it, of which
+// the first is row 0 of p.
+func (w *attendWork) chunk(base int, walk *cellWalk, p *partial) extent {
+	e := w.extent(base)
+	r0, n := e.t0*w.heads, (e.t1-e.t0)*w.heads
+	if n == 0 {
+		return e
+	}
+	var layout layout
+	w.locate(&layout, base, e, walk, n)
+	w.score(&layout, r0, n)
+	b0, b1 := e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock
+	for i := e.t0; i < e.t1; i++ {
+		lo, hi := w.simd.lo[i], w.simd.hi[i]
+		if lo == b0*kvBlock && hi == b1*kvBlock {
+			continue
+		}
+		for r := i * w.heads; r < (i+1)*w.heads; r++ {
+			// -Inf weighs 0 and is never the maximum alone, so the sum is as if it were not there.
+			scores := w.scores[r*AttendChunk:][:AttendChunk]
+			fill(scores[b0*kvBlock:lo], minusInf)
+			fill(scores[hi:b1*kvBlock], minusInf)
+		}
+	}
+	w.v.softmax(&w.scores[r0*AttendChunk+b0*kvBlock], &p.m[:n][0], &p.l[:n][0], b1-b0, n)
+	if !e.uneven {
+		w.weighAll(&layout, p, 0, n, r0, e.lo, e.hi)
+		return e
+	}
+	clear(p.acc[:n*w.width])
+	layout.join = 1
+	few := max(1, w.v.rows/w.heads)
+	for t := e.t0; t < e.t1; t += few {
+		w.weighUneven(&layout, p, e.t0, t, min(t+few, e.t1))
+	}
+	return e
+}
+
+func fill(x []float32, v float32) {
+	for i := range x {
+		x[i] = v
+	}
+}
+
+// weighUneven weighs values for tokens i0 to i1-1: first what only some of them see, up to
+// where all do, then together, then the rest.
+func (w *attendWork) weighUneven(l *layout, p *partial, t0, i0, i1 int) {
+	lo, hi := 0, AttendChunk
+	for i := i0; i < i1; i++ {
+		lo, hi = max(lo, w.simd.lo[i]), min(hi, w.simd.hi[i])
+	}
+	token := func(i, from, to int) {
+		w.weighAll(l, p, (i-t0)*w.heads, w.heads, i*w.heads, from, to)
+	}
+	if lo >= hi {
+		for i := i0; i < i1; i++ {
+			token(i, w.simd.lo[i], w.simd.hi[i])
+		}
+		return
+	}
+	for i := i0; i < i1; i++ {
+		token(i, w.simd.lo[i], lo)
+	}
+	w.weighAll(l, p, (i0-t0)*w.heads, (i1-i0)*w.heads, i0*w.heads, lo, hi)
+	for i := i0; i < i1; i++ {
+		token(i, hi, w.simd.hi[i])
+	}
+}
+
+// stretch is some blocks of a chunk that lie at a constant distance.
+type stretch struct {
+	block, blocks int // the first, counted from the beginning of the chunk, and their number
+	keys, values  *byte
+	keyAhead      int // bytes from a key to what shall be fetched when it is read
+	valueAhead    int
+	distance      int // bytes from block to block
+}
+
+// layout says where a chunk lies.
+type layout struct {
+	stretches [chunkBlocks]stretch
+	n         int
+	half      bool
+	join      int // whether weighted values are added to what is there
+}
+
+func (l *layout) add(s stretch) {
+	l.stretches[l.n] = s
+	l.n++
+}
+
+func (l *layout) precision() (index, bytes int) {
+	if l.half {
+		return 0, 2
+	}
+	return 1, floatBytes
+}
+
+// locate finds the cells of a chunk, and rearranges or widens them where that is needed.
+func (w *attendWork) locate(l *layout, base int, e extent, walk *cellWalk, rows int) {
+	direct := w.dim%kvBlock == 0 && w.inBlocks(base, e, *walk)
+	switch {
+	case !direct:
+		w.gather(base, e, walk)
+		l.add(w.own(e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock))
+	case w.a.K.F16 != nil && rows >= widenRows:
+		for p := base + e.lo; p < base+e.hi; {
+			cell, n := walk.next(p, base+e.hi-p)
+			w.widen(cell/kvBlock, (p-base)/kvBlock, (n+p%kvBlock+kvBlock-1)/kvBlock)
+			p += n
+		}
+		l.add(w.own(e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock))
+	default:
+		l.half = w.a.K.F16 != nil
+		for p := base + e.lo; p < base+e.hi; {
+			cell, n := walk.next(p, base+e.hi-p)
+			l.add(w.inPlace(cell/kvBlock, (p-base)/kvBlock, (n+p%kvBlock+kvBlock-1)/kvBlock))
+			p += n
+		}
+		w.lookAhead(l, base)
+	}
+}
+
+// inBlocks says whether the chunk's positions lie in whole blocks, in the order of lanes.
+func (w *attendWork) inBlocks(base int, e extent, walk cellWalk) bool {
+	k, v := w.a.K, w.a.V
+	if (k.F16 != nil) != (v.F16 != nil) || k.Dim != v.Dim || !k.Keys || v.Keys {
+		return false
+	}
+	cells := min(k.Cells(), v.Cells()) / kvBlock * kvBlock
+	for p := base + e.lo; p < base+e.hi; {
+		cell, n := walk.next(p, base+e.hi-p)
+		end := p + n
+		if cell%kvBlock != p%kvBlock || p%kvBlock != 0 && p != base+e.lo || end%kvBlock != 0 && end != base+e.hi {
+			return false
+		}
+		if (cell+n+kvBlock-1)/kvBlock*kvBlock > cells {
+			return false
+		}
+		p = end
+	}
+	return true
+}
+
+// inPlace returns blocks of the regions as they are.
+func (w *attendWork) inPlace(block, at, blocks int) stretch {
+	s := stretch{block: at, blocks: blocks}
+	size, head := kvBlock*w.a.K.Dim, w.a.KVHead*kvBlock*w.dim
+	from, to := block*size+head, (block+blocks-1)*size+head+kvBlock*w.dim
+	if w.a.K.F16 != nil {
+		s.keys = (*byte)(unsafe.Pointer(&w.a.K.F16[from:to][0]))
+		s.values = (*byte)(unsafe.Pointer(&w.a.V.F16[from:to][0]))
+		s.distance = 2 * size
+	} else {
+		s.keys = (*byte)(unsafe.Pointer(&w.a.K.F32[from:to][0]))
+		s.values = (*byte)(unsafe.Pointer(&w.a.V.F32[from:to][0]))
+		s.distance = floatBytes * size
+	}
+	return s
+}
+
+// lookAhead has the values fetched while the keys are read, and the next chunk's keys while
+// the values are, if the chunk is one stretch and, presumably, the next one follows it.
+func (w *attendWork) lookAhead(l *layout, base int) {
+	if l.n != 1 {
+		return
+	}
+	s := &l.stretches[0]
+	s.keyAhead = int(uintptr(unsafe.Pointer(s.values)) - uintptr(unsafe.Pointer(s.keys)))
+	if next := base + AttendChunk; next < int(w.lengths[len(w.lengths)-1]) {
+		s.valueAhead = chunkBlocks*s.distance - s.keyAhead
+	}
+}
+
+// own returns blocks b0 to b1-1 of the tile's own memory.
+func (w *attendWork) own(b0, b1 int) stretch {
+	return stretch{
+		block: b0, blocks: b1 - b0,
+		keys:     (*byte)(unsafe.Pointer(&w.simd.keys[b0*kvBlock*w.width])),
+		values:   (*byte)(unsafe.Pointer(&w.simd.values[b0*kvBlock*w.width])),
+		distance: floatBytes * kvBlock * w.width,
+	}
+}
+
+func (w *attendWork) reserve() (keys, values []float32) {
+	d, n := &w.simd, AttendChunk*w.width
+	if len(d.keys) < n {
+		d.keys, d.values = make([]float32, n), make([]float32, n)
+	}
+	return d.keys, d.values
+}
+
+// widen brings blocks of half-precision cells to the tile's memory.
+func (w *attendWork) widen(block, at, blocks int) {
+	keys, values := w.reserve()
+	size, n := kvBlock*w.a.K.Dim, kvBlock*w.dim
+	for b := range blocks {
+		from, to := (block+b)*size+w.a.KVHead*n, (at+b)*n
+		w.v.tier().DecodeF16(keys[to:to+n], w.a.K.F16[from:from+n])
+		w.v.tier().DecodeF16(values[to:to+n], w.a.V.F16[from:from+n])
+	}
+}
+
+// gather brings the cells of a chunk to the tile's memory one by one. What is left of blocks
+// and of the width of rows are old numbers, and do not matter.
+func (w *attendWork) gather(base int, e extent, walk *cellWalk) {
+	keys, values := w.reserve()
+	w.simd.row = grow(w.simd.row, w.dim)
+	row := w.simd.row
+	for p := base + e.lo; p < base+e.hi; {
+		cell, n := walk.next(p, base+e.hi-p)
+		for i := range n {
+			at := p + i - base
+			block, lane := at/kvBlock*kvBlock*w.width, at%kvBlock
+			w.a.K.Load(row, cell+i, w.a.KVHead*w.dim)
+			for d, v := range row {
+				keys[block+d*kvBlock+lane] = v
+			}
+			w.a.V.Load(row, cell+i, w.a.KVHead*w.dim)
+			for d := 0; d < w.dim; d += kvBlock {
+				copy(values[block+d*kvBlock+lane*kvBlock:][:kvBlock], row[d:])
+			}
+		}
+		p += n
+	}
+}
+
+// score multiplies n rows of queries, from r0 on, with all keys.
+func (w *attendWork) score(l *layout, r0, n int) {
+	half, _ := l.precision()
+	for i := range l.stretches[:l.n] {
+		s := &l.stretches[i]
+		for b, tiles := 0, 0; b < s.blocks; b += tiles {
+			tiles = w.v.tileGroup(s.blocks - b)
+			keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance))
+			for r, rows := r0, 0; r < r0+n; r += rows {
+				rows = w.v.group(r0 + n - r)
+				w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[r*w.dim], keys,
+					AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, s.keyAhead, 0)
+			}
+		}
+	}
+}
+
+// weighAll weighs the values of positions lo to hi-1 by the scores of n rows, from row r0 on,
+// which are rows from to to+n-1 of p.
+func (w *attendWork) weighAll(l *layout, p *partial, to, n, r0, lo, hi int) {
+	if lo >= hi {
+		return
+	}
+	for r, rows := 0, 0; r < n; r += rows {
+		rows = w.v.group(n - r)
+		for t, tiles := 0, 0; t < w.width/kvBlock; t += tiles {
+			tiles = w.v.tileGroup(w.width/kvBlock - t)
+			w.weigh(l, &p.acc[(to+r)*w.width+t*kvBlock], r0+r, rows, t, tiles, lo, hi)
+		}
+	}
+}
+
+// weigh weighs some tiles of features: of each stretch the end of a block, whole blocks, and
+// the beginning of one.
+func (w *attendWork) weigh(l *layout, acc *float32, r, rows, t, tiles, lo, hi int) {
+	half, bytes := l.precision()
+	f, join := w.v.product[half][tiles-1][rows-1], l.join
+	for i := range l.stretches[:l.n] {
+		s := &l.stretches[i]
+		from, end := max(lo, s.block*kvBlock), min(hi, (s.block+s.blocks)*kvBlock)
+		for from < end {
+			steps, segs := min(end-from, kvBlock-from%kvBlock), 1
+			if steps == kvBlock {
+				segs = (end - from) / kvBlock
+			}
+			at := (from/kvBlock-s.block)*s.distance + (t*kvBlock*kvBlock+from%kvBlock*kvBlock)*bytes
+			f(acc, &w.scores[r*AttendChunk+from], (*byte)(unsafe.Add(unsafe.Pointer(s.values), at)),
+				w.width*floatBytes, AttendChunk*floatBytes, kvBlock*kvBlock*bytes, s.distance, steps, segs, s.valueAhead, join)
+			join = 1
+			from += steps * segs
+		}
+	}
+}
