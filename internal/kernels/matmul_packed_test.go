@@ -8,7 +8,7 @@ import (
 	"github.com/minfer/minfer/internal/quant"
 )
 
-// integerFormats are those whose weights can be packed.
+// integerFormats are those whose products take quantised activations.
 var integerFormats = formatNames[3:]
 
 func mustPack(t testing.TB, w *Weight) *Packed {
@@ -81,7 +81,7 @@ func TestPackedSizeRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		in, out int
-	}{{"F16", 32, 1}, {"Q4_0", 33, 1}, {"Q4_0", 0, 1}, {"Q4_0", 32, 0}, {"Q4_0", -32, 1}, {"Q4_K", 128, 1},
+	}{{"F16", 0, 1}, {"F32", 4, -1}, {"BF16", maxInt / 16, 1}, {"Q4_0", 33, 1}, {"Q4_0", 0, 1}, {"Q4_0", 32, 0}, {"Q4_0", -32, 1}, {"Q4_K", 128, 1},
 		{"Q8_0", 32, maxInt}, {"Q8_0", maxInt &^ 31, 1}, {"Q6_K", maxInt &^ 255, maxInt}} {
 		f, _ := quant.Lookup(c.name)
 		if n, err := PackedSize(f, c.in, c.out); err == nil {

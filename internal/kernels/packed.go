@@ -11,12 +11,14 @@ import (
 // PackedRows is the number of rows that a packed weight interleaves: a lane is a row.
 const PackedRows = 16
 
-// Packed is an integer weight in the order in which vector kernels read it, which is the
+// Packed is a weight in the order in which vector kernels read it, which is the
 // same for all tiers and takes as many bytes as the file does, Q3_K 4 % and some formats up
 // to 3 % more.
 //
-// Rows come in blocks of 16, the last one padded with rows of zeros. Within a row block
-// come its blocks of 32 values, ascending. "x16" below means one for each of the 16 rows, and
+// Rows come in blocks of 16, the last one padded with rows of zeros. "x16" below means one for
+// each of the 16 rows. A row block of a float format has each value of a row, ascending, x16.
+//
+// Within a row block of an integer format come its blocks of 32 values, ascending, and
 // word g of a row is what concerns its values 4g to 4g+3, 4 bytes, so that a line of 64
 // bytes is one word x16. Quants are unsigned here, the format's zero point not taken off.
 //
@@ -136,21 +138,25 @@ func (l *packedLayout) rowBlockSize(f *quant.Format, in int) int {
 }
 
 // PackedSize returns the number of bytes that Pack writes for out rows of in values.
-// The error says why a weight cannot be packed; one of a float format cannot.
+// The error says why a weight cannot be packed.
 func PackedSize(format *quant.Format, in, out int) (int, error) {
-	l := packedLayouts[format.Name]
-	if l == nil {
-		return 0, fmt.Errorf("kernels: a weight in %s cannot be packed, only one in an integer format", format.Name)
-	}
 	if in <= 0 || out <= 0 || in%format.Block != 0 {
 		return 0, fmt.Errorf("kernels: %d rows of %d values in %s cannot be packed: both must be positive, and values a multiple of %d",
 			out, in, format.Name, format.Block)
 	}
 	const maxInt = int(^uint(0) >> 1)
-	if in > maxInt/(2*PackedRows) || rowBlocks(out) > maxInt/l.rowBlockSize(format, in) {
+	if in > maxInt/(4*PackedRows) || rowBlocks(out) > maxInt/rowBlockSize(format, in) {
 		return 0, fmt.Errorf("kernels: %d rows of %d values in %s exceed the address space when packed", out, in, format.Name)
 	}
-	return rowBlocks(out) * l.rowBlockSize(format, in), nil
+	return rowBlocks(out) * rowBlockSize(format, in), nil
+}
+
+// rowBlockSize is the size of 16 rows of in values.
+func rowBlockSize(format *quant.Format, in int) int {
+	if format.Group == 0 {
+		return PackedRows * in * format.Bytes
+	}
+	return packedLayouts[format.Name].rowBlockSize(format, in)
 }
 
 func rowBlocks(out int) int { return (out-1)/PackedRows + 1 }
@@ -168,6 +174,10 @@ func NewPacked(format *quant.Format, in, out int, data []byte) (*Packed, error) 
 	return &Packed{Format: format, In: in, Out: out, Data: data[:n:n], layout: packedLayouts[format.Name]}, nil
 }
 
+// Integer says whether products with the weight take quantised activations (MatMulPacked) or
+// float ones (MatMulPackedFloat).
+func (p *Packed) Integer() bool { return p.Format.Group != 0 }
+
 // Blocks returns the number of row blocks, the unit in which work is split.
 func (p *Packed) Blocks() int { return rowBlocks(p.Out) }
 
@@ -177,6 +187,10 @@ func (p *Packed) block(i int) []byte { return p.Data[i*p.layout.rowBlockSize(p.F
 // Pack fills row blocks [block0, block1) of dst, which has PackedSize bytes. The weight must be
 // one that PackedSize accepts. Distinct row blocks may be packed at the same time.
 func Pack(dst []byte, w *Weight, block0, block1 int) {
+	if !w.Integer() {
+		packFloat(dst, w, block0, block1)
+		return
+	}
 	l := packedLayouts[w.Format.Name]
 	size := l.rowBlockSize(w.Format, w.In)
 	var row quant.IntRow // of one block or super-block
@@ -414,6 +428,10 @@ func (l *packedLayout) unpackQuants(q *[BlockSize]int8, d []byte, r int) {
 // GetRow writes row r as float32 into the first In values of dst, the same values that
 // Weight.GetRow gives.
 func (p *Packed) GetRow(dst []float32, r int, s *Scratch) {
+	if !p.Integer() {
+		unpackFloatRow(dst, p, r)
+		return
+	}
 	row := &s.rows[0]
 	p.unpackRow(row, r)
 	for i, q := range row.Q {

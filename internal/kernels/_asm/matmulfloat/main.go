@@ -1,0 +1,414 @@
+// Command matmulfloat generates the assembly of the float matrix products: what
+// MatMulPackedFloat calls on amd64.
+//
+// A lane of a vector is an output row, so the canonical order of the contract (one
+// accumulator per output, k ascending) holds whatever the shape of a tile, and the
+// kernels differ only in how many rows and tokens share the loads.
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// blockRows is how many rows a packed block interleaves.
+const blockRows = 16
+
+// isa is one instruction set: how wide its vectors are and which shapes of tile
+// its registers have room for.
+type isa struct {
+	name  string
+	lanes int
+	// panel lists, for tiles over a widened panel, the numbers of row blocks.
+	panel []int
+	// direct lists, for tiles over the weights as stored, the numbers of row blocks
+	// by whether there is one token or more.
+	directOne, directMany []int
+}
+
+var sets = []isa{
+	{name: "AVX512", lanes: 16, panel: []int{4, 2, 1}, directOne: []int{8, 4, 1}, directMany: []int{4}},
+	{name: "AVX2", lanes: 8, panel: []int{1}, directOne: []int{4, 1}, directMany: []int{1}},
+}
+
+// maxCols is the largest number of tokens of a tile: 4 blocks by 6 tokens are 24 of
+// the 32 registers of AVX-512, 2 half blocks by 6 tokens 12 of the 16 of AVX2.
+const maxCols = 6
+
+func main() {
+	ConstraintExpr("amd64,!purego")
+	for _, s := range sets {
+		for _, f := range []string{"F32", "F16", "BF16"} {
+			s.widen(f)
+			for _, r := range s.directOne {
+				s.direct(f, r, 1)
+			}
+			for c := 2; c <= maxCols; c++ {
+				for _, r := range s.directMany {
+					s.direct(f, r, c)
+				}
+			}
+		}
+		for _, r := range s.panel {
+			for c := 1; c <= maxCols; c++ {
+				s.tile(r, c)
+			}
+		}
+	}
+	fetch()
+	Generate()
+}
+
+// fetch generates what brings weights near while something else is computed.
+func fetch() {
+	TEXT("fetchLines", NOSPLIT, "func(p *byte, n int)")
+	Doc("fetchLines asks for n bytes from p on to be brought to the second-level cache.")
+	Pragma("noescape")
+	p, n := load64("p"), load64("n")
+	Label("line")
+	SUBQ(Imm(64), n)
+	JL(LabelRef("done"))
+	PREFETCHT1(Mem{Base: p})
+	ADDQ(Imm(64), p)
+	JMP(LabelRef("line"))
+	Label("done")
+	RET()
+}
+
+func (s isa) vec() reg.VecVirtual {
+	if s.lanes == 16 {
+		return ZMM()
+	}
+	return YMM()
+}
+
+func (s isa) vecs(n int) []reg.VecVirtual {
+	v := make([]reg.VecVirtual, n)
+	for i := range v {
+		v[i] = s.vec()
+	}
+	return v
+}
+
+func (s isa) zero(v reg.VecVirtual) {
+	if s.lanes == 16 {
+		VPXORD(v, v, v)
+	} else {
+		VXORPS(v, v, v)
+	}
+}
+
+// perBlock is the number of vectors that hold one value of each row of a block.
+func (s isa) perBlock() int { return blockRows / s.lanes }
+
+// strided addresses things that lie stride bytes apart, three from each pointer.
+type strided struct {
+	bases  []reg.GPVirtual
+	stride reg.GPVirtual
+}
+
+func newStrided(base, stride reg.GPVirtual, n int) strided {
+	t := strided{bases: []reg.GPVirtual{base}, stride: stride}
+	for i := 3; i < n; i += 3 {
+		next, last := GP64(), t.bases[len(t.bases)-1]
+		LEAQ(Mem{Base: last, Index: stride, Scale: 2}, next)
+		ADDQ(stride, next)
+		t.bases = append(t.bases, next)
+	}
+	return t
+}
+
+func (t strided) at(i, disp int) Mem {
+	m := Mem{Base: t.bases[i/3], Disp: disp}
+	if i%3 > 0 {
+		m.Index, m.Scale = t.stride, uint8(i%3)
+	}
+	return m
+}
+
+func (t strided) advance(n int) {
+	for _, b := range t.bases {
+		ADDQ(I32(n), b)
+	}
+}
+
+func load64(name string) reg.GPVirtual {
+	return Load(Param(name), GP64()).(reg.GPVirtual)
+}
+
+// finish adds the bias, if there is one, and stores the accumulators, which are
+// ordered by token and then by vector.
+func (s isa) finish(acc []reg.VecVirtual, cols int) {
+	bias, per := load64("bias"), len(acc)/cols
+	TESTQ(bias, bias)
+	JZ(LabelRef("store"))
+	for v := range per {
+		b := s.vec()
+		VMOVUPS(Mem{Base: bias, Disp: v * s.lanes * 4}, b)
+		for c := range cols {
+			VADDPS(b, acc[c*per+v], acc[c*per+v])
+		}
+	}
+	Label("store")
+	out := newStrided(load64("out"), load64("outStride"), cols)
+	for c := range cols {
+		for v := range per {
+			VMOVUPS(acc[c*per+v], out.at(c, v*s.lanes*4))
+		}
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// elementBytes is the size of a stored value.
+func elementBytes(format string) int {
+	if format == "F32" {
+		return 4
+	}
+	return 2
+}
+
+// widenTo loads one vector of stored values as float32.
+func (s isa) widenTo(format string, m Mem, v reg.VecVirtual) {
+	switch format {
+	case "F32":
+		VMOVUPS(m, v)
+	case "F16":
+		VCVTPH2PS(m, v)
+	case "BF16":
+		VPMOVZXWD(m, v)
+		VPSLLD(Imm(16), v, v)
+	}
+}
+
+// widen generates the copy of k values of a block's rows to a panel, in float32.
+func (s isa) widen(format string) {
+	const unroll = 4
+	TEXT(fmt.Sprintf("widen%s%s", format, s.name), NOSPLIT, "func(panel *float32, panelStride uintptr, w *byte, k int)")
+	Doc(fmt.Sprintf("widen%s%s copies k values of the rows of one block as float32; those of one k are panelStride bytes after the last.", format, s.name))
+	Pragma("noescape")
+	panel := newStrided(load64("panel"), load64("panelStride"), unroll)
+	w, k := load64("w"), load64("k")
+	size := blockRows * elementBytes(format)
+	step := func(n int) {
+		for i := range n {
+			for h := range s.perBlock() {
+				v := s.vec()
+				s.widenTo(format, Mem{Base: w, Disp: i*size + h*size/s.perBlock()}, v)
+				VMOVUPS(v, panel.at(i, h*s.lanes*4))
+			}
+		}
+		ADDQ(I32(n*size), w)
+	}
+	Label("four")
+	SUBQ(I32(unroll), k)
+	JL(LabelRef("last"))
+	step(unroll)
+	for _, b := range panel.bases {
+		LEAQ(Mem{Base: b, Index: panel.stride, Scale: 4}, b)
+	}
+	JMP(LabelRef("four"))
+	Label("last")
+	ADDQ(I32(unroll), k)
+	JZ(LabelRef("done"))
+	Label("one")
+	step(1)
+	for _, b := range panel.bases {
+		ADDQ(panel.stride, b)
+	}
+	DECQ(k)
+	JNZ(LabelRef("one"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+// tile generates the product of a panel of blocks with cols tokens. Called for one
+// range of k after the other it continues the chains from out, where they
+// lie in float32, so that cutting k changes no bit.
+func (s isa) tile(blocks, cols int) {
+	const unroll = 4
+	name := fmt.Sprintf("tile%dx%d%s", blocks, cols, s.name)
+	TEXT(name, NOSPLIT, "func(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)")
+	Doc(fmt.Sprintf("%s multiplies k columns of %s with %s. It starts from zero if first, else from out.", name, plural(blocks, "widened block"), plural(cols, "token")))
+	Pragma("noescape")
+	per := blocks * s.perBlock()
+	acc := s.vecs(per * cols)
+
+	first := Load(Param("first"), GP8()).(reg.GPVirtual)
+	TESTB(first, first)
+	JNZ(LabelRef("zero"))
+	out := newStrided(load64("out"), load64("outStride"), cols)
+	for c := range cols {
+		for v := range per {
+			VMOVUPS(out.at(c, v*s.lanes*4), acc[c*per+v])
+		}
+	}
+	JMP(LabelRef("start"))
+	Label("zero")
+	for _, a := range acc {
+		s.zero(a)
+	}
+	Label("start")
+	// The results of the next tile lie in as many other rows, of which hardware sees too
+	// little to fetch them in time.
+	if cols == maxCols {
+		next := newStrided(load64("out"), load64("outStride"), 2*cols)
+		for c := range cols {
+			for line := 0; line < blocks*blockRows*4; line += 64 {
+				PREFETCHT0(next.at(cols+c, line))
+			}
+		}
+	}
+	panel, k := load64("panel"), load64("k")
+	x := newStrided(load64("x"), load64("xStride"), cols)
+	step := func(n int) {
+		for i := range n {
+			w := s.vecs(per)
+			for v := range per {
+				VMOVUPS(Mem{Base: panel, Disp: (i*per + v) * s.lanes * 4}, w[v])
+			}
+			s.multiply(acc, w, x, cols, i)
+		}
+		ADDQ(I32(n*per*s.lanes*4), panel)
+		x.advance(4 * n)
+	}
+	Label("four")
+	SUBQ(I32(unroll), k)
+	JL(LabelRef("last"))
+	step(unroll)
+	JMP(LabelRef("four"))
+	Label("last")
+	ADDQ(I32(unroll), k)
+	JZ(LabelRef("end"))
+	Label("one")
+	step(1)
+	DECQ(k)
+	JNZ(LabelRef("one"))
+	Label("end")
+	s.finish(acc, cols)
+}
+
+// multiply adds the products of the vectors w with the i-th value of each token.
+func (s isa) multiply(acc, w []reg.VecVirtual, x strided, cols, i int) {
+	for c := range cols {
+		b := s.vec()
+		VBROADCASTSS(x.at(c, 4*i), b)
+		for v := range w {
+			VFMADD231PS(b, w[v], acc[c*len(w)+v])
+		}
+	}
+}
+
+// ahead is how far weights are fetched in advance, in bytes of each block.
+const ahead = 1024
+
+// direct generates the product of blocks, as stored, with one or a few tokens.
+// Memory sets its speed: several blocks are read at once, each some way ahead.
+func (s isa) direct(format string, blocks, cols int) {
+	name := fmt.Sprintf("direct%dx%d%s%s", blocks, cols, format, s.name)
+	TEXT(name, NOSPLIT, "func(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)")
+	Doc(fmt.Sprintf("%s multiplies %s of %s, wStride bytes apart, with %s of k values.", name, plural(blocks, "block"), format, plural(cols, "token")))
+	Pragma("noescape")
+	size := blockRows * elementBytes(format)
+	unroll := 128 / size
+	per := s.perBlock()
+	acc := s.vecs(blocks * per * cols)
+	for _, a := range acc {
+		s.zero(a)
+	}
+	w := newStrided(load64("w"), load64("wStride"), blocks)
+	x := newStrided(load64("x"), load64("xStride"), cols)
+	fetch := make([]reg.GPVirtual, len(w.bases))
+	for i, b := range w.bases {
+		fetch[i] = GP64()
+		LEAQ(Mem{Base: b, Disp: ahead}, fetch[i])
+	}
+	fetchFrom := strided{bases: fetch, stride: w.stride}
+
+	// The last part of each block fetches the beginning of a block of the next call:
+	// what follows a block in memory is its neighbour, which is being read already.
+	k, rest := load64("k"), GP64()
+	MOVQ(k, rest)
+	SUBQ(I32(ahead/size), k)
+	JGE(LabelRef("long"))
+	XORQ(k, k)
+	Label("long")
+	ANDQ(I32(-unroll), k)
+	SUBQ(k, rest)
+
+	step := func(n int) {
+		for i := range n {
+			vs := make([]reg.VecVirtual, 0, blocks*per)
+			if cols == 1 {
+				b := s.vec()
+				VBROADCASTSS(x.at(0, 4*i), b)
+				for r := range blocks {
+					for h := range per {
+						m := w.at(r, i*size+h*size/per)
+						if format == "F32" {
+							VFMADD231PS(m, b, acc[r*per+h])
+							continue
+						}
+						v := s.vec()
+						s.widenTo(format, m, v)
+						VFMADD231PS(v, b, acc[r*per+h])
+					}
+				}
+				continue
+			}
+			for r := range blocks {
+				for h := range per {
+					v := s.vec()
+					s.widenTo(format, w.at(r, i*size+h*size/per), v)
+					vs = append(vs, v)
+				}
+			}
+			s.multiply(acc, vs, x, cols, i)
+		}
+		w.advance(n * size)
+		x.advance(n * 4)
+	}
+	Label("many")
+	SUBQ(I32(unroll), k)
+	JL(LabelRef("part"))
+	for r := range blocks {
+		for line := 0; line < unroll*size; line += 64 {
+			PREFETCHT0(fetchFrom.at(r, line))
+		}
+	}
+	step(unroll)
+	fetchFrom.advance(unroll * size)
+	JMP(LabelRef("many"))
+	Label("part")
+	ADDQ(I32(unroll), k)
+	TESTQ(rest, rest)
+	JZ(LabelRef("last"))
+	MOVQ(rest, k)
+	XORQ(rest, rest)
+	for i := range fetch {
+		for range blocks - 1 {
+			ADDQ(w.stride, fetch[i])
+		}
+	}
+	JMP(LabelRef("many"))
+	Label("last")
+	TESTQ(k, k)
+	JZ(LabelRef("end"))
+	Label("one")
+	step(1)
+	DECQ(k)
+	JNZ(LabelRef("one"))
+	Label("end")
+	s.finish(acc, cols)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "one " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

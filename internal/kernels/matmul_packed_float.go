@@ -1,0 +1,259 @@
+package kernels
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/minfer/minfer/internal/quant"
+)
+
+// MatMulPackedFloat computes row blocks [block0, block1) of a packed weight of a float format
+// for tokens rows of x, which lie xStride values apart:
+//
+//	out[t*outStride+r] = w[r] . x[t] + bias[r]
+//
+// for the rows r from 16*block0 to 16*block1-1 that there are, to the bit what MatMulFloat yields.
+// The instructions are those of s.Tier. bias is nil or has Out values. Calls with distinct row
+// blocks or tokens may run at the same time, each with its own Scratch.
+func MatMulPackedFloat(out []float32, outStride int, w *Packed, block0, block1 int, bias []float32, x []float32, xStride, tokens int, s *Scratch) {
+	row0, row1 := block0*PackedRows, min(block1*PackedRows, w.Out)
+	if tokens <= 0 || row0 >= row1 {
+		return
+	}
+	routines := floatRoutinesOf(s.Tier)
+	if routines == nil {
+		matMulPackedFloatRows(out, outStride, w, row0, row1, x, xStride, tokens, s)
+		addBias(out, outStride, row0, row1, bias, tokens)
+		return
+	}
+	// Assembly does not check bounds.
+	_, _ = out[(tokens-1)*outStride+row1-1], x[(tokens-1)*xStride+w.In-1]
+	_ = w.Data[block1*rowBlockSize(w.Format, w.In)-1]
+	if bias != nil {
+		_ = bias[row1-1]
+	}
+	p := floatProduct{routines: routines, kind: floatKind(w.Format), w: w, x: x, xStride: xStride, tokens: tokens, s: s}
+	if full := min(block1, w.Out/PackedRows); block0 < full {
+		p.out, p.outStride, p.bias = out[row0:], outStride, bias
+		if bias != nil {
+			p.bias = bias[row0:]
+		}
+		p.blocks(block0, full)
+	}
+	if last := w.Out / PackedRows; block0 <= last && last < block1 {
+		p.partial(out, outStride, last, bias)
+	}
+}
+
+// matMulPackedFloatRows is matMulFloatRows for a packed weight.
+func matMulPackedFloatRows(out []float32, outStride int, w *Packed, r0, r1 int, x []float32, xStride, tokens int, s *Scratch) {
+	s.floats = grow(s.floats, tileRows*w.In)
+	for r := r0; r < r1; r += tileRows {
+		n := min(tileRows, r1-r)
+		for i := range n {
+			unpackFloatRow(s.floats[i*w.In:][:w.In], w, r+i)
+		}
+		for t := range tokens {
+			dotRows(out[t*outStride+r:][:n], s.floats, x[t*xStride:][:w.In])
+		}
+	}
+}
+
+// The assembly is described where it is declared. Its strides are in bytes.
+type (
+	widenFunc  func(panel *float32, panelStride uintptr, w *byte, k int)
+	tileFunc   func(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+	directFunc func(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
+)
+
+// floatRoutines are those of one instruction set. Shapes are listed from the largest number of
+// row blocks to the smallest, which is 1 for tiles.
+type floatRoutines struct {
+	widen  [floatKinds]widenFunc
+	tiles  []floatTiles
+	direct []floatDirect
+}
+
+// floatTiles multiply so many blocks of a panel with, by index, one token or more. A panel has
+// groups of so many blocks.
+type floatTiles struct {
+	groups, blocks int
+	byTokens       [maxFloatTokens]tileFunc
+}
+
+// floatDirect multiply so many row blocks as they are stored, if there is a function for
+// the kind of the weight and the number of tokens.
+type floatDirect struct {
+	blocks int
+	byKind [floatKinds][maxFloatTokens]directFunc
+}
+
+const (
+	maxFloatTokens = 6 // of a tile
+	floatKinds     = 3 // F32, F16, BF16
+
+	// A panel is what all tokens pass by before the next is widened. It is as deep as the
+	// second-level cache permits: 256 KiB for 4 blocks. Every further cut costs a pass over
+	// the results, which lie in more pages than the processor remembers the places of.
+	panelBlocks = 4
+	panelDepth  = 1024
+
+	// More tokens than these would not leave the cache to the panel.
+	panelTokens = 86 * maxFloatTokens
+)
+
+// floatKind is the index of a format in the tables of routines.
+func floatKind(f *quant.Format) int {
+	switch f.Name {
+	case "F32":
+		return 0
+	case "F16":
+		return 1
+	case "BF16":
+		return 2
+	}
+	panic(fmt.Sprintf("kernels: no float products with weights in %s", f.Name))
+}
+
+// floatProduct is a product on its way to the assembly.
+type floatProduct struct {
+	routines *floatRoutines
+	kind     int
+	w        *Packed
+	s        *Scratch
+
+	out       []float32 // from the first row of the first block on, as bias
+	outStride int
+	bias      []float32
+	x         []float32
+	xStride   int
+	tokens    int
+}
+
+// partial multiplies the last row block, which has fewer than 16 rows, by way of a buffer:
+// the routines write whole blocks.
+func (p *floatProduct) partial(out []float32, outStride, block int, bias []float32) {
+	r0, r1 := block*PackedRows, p.w.Out
+	p.s.partial = grow(p.s.partial, (p.tokens+1)*PackedRows)
+	p.out, p.outStride, p.bias = p.s.partial[PackedRows:], PackedRows, nil
+	if bias != nil {
+		p.bias = p.s.partial[:PackedRows]
+		clear(p.bias)
+		copy(p.bias, bias[r0:r1])
+	}
+	p.blocks(block, block+1)
+	for t := range p.tokens {
+		copy(out[t*outStride+r0:t*outStride+r1], p.out[t*PackedRows:])
+	}
+}
+
+// blocks multiplies row blocks [b0, b1) with all tokens.
+func (p *floatProduct) blocks(b0, b1 int) {
+	done := b0
+	if p.tokens <= maxFloatTokens {
+		done = p.direct(b0, b1)
+	}
+	for t := 0; t < p.tokens; t += panelTokens {
+		t1 := min(t+panelTokens, p.tokens)
+		b := done
+		for i := range p.routines.tiles {
+			tiles := &p.routines.tiles[i]
+			for n := tiles.groups * tiles.blocks; b+n <= b1; b += n {
+				p.panels(tiles, b, (b-b0)*PackedRows, t, t1)
+			}
+		}
+	}
+}
+
+// direct multiplies as many of the blocks as there are routines for and returns the first
+// of the others.
+func (p *floatProduct) direct(b0, b1 int) int {
+	size := rowBlockSize(p.w.Format, p.w.In)
+	b := b0
+	for i := range p.routines.direct {
+		d := &p.routines.direct[i]
+		run := d.byKind[p.kind][p.tokens-1]
+		if run == nil {
+			continue
+		}
+		for ; b+d.blocks <= b1; b += d.blocks {
+			r := (b - b0) * PackedRows
+			run(&p.out[r], uintptr(p.outStride)*4, &p.w.Data[b*size], uintptr(size),
+				&p.x[0], uintptr(p.xStride)*4, p.w.In, p.biasAt(r))
+		}
+	}
+	return b
+}
+
+// panels multiplies the blocks of a panel from b on, whose first results are at r, with
+// tokens [t0, t1), in parts that are about equally deep.
+func (p *floatProduct) panels(tiles *floatTiles, b, r, t0, t1 int) {
+	parts := (p.w.In + panelDepth - 1) / panelDepth
+	depth := (p.w.In + parts - 1) / parts
+	for k := 0; k < p.w.In; k += depth {
+		p.panel(tiles, b, r, t0, t1, k, min(depth, p.w.In-k))
+	}
+}
+
+// panel does so for values [k, k+n) of the rows.
+func (p *floatProduct) panel(tiles *floatTiles, b, r, t0, t1, k, n int) {
+	const rowBytes = PackedRows * 4
+	panel := unsafe.Pointer(unsafe.SliceData(p.s.aligned(panelBlocks * panelDepth * rowBytes)))
+	groupBytes := tiles.blocks * n * rowBytes
+	size, part := rowBlockSize(p.w.Format, p.w.In), PackedRows*p.w.Format.Bytes
+	for g := range tiles.groups {
+		for j := range tiles.blocks {
+			p.routines.widen[p.kind]((*float32)(unsafe.Add(panel, g*groupBytes+j*rowBytes)), uintptr(tiles.blocks*rowBytes),
+				&p.w.Data[(b+g*tiles.blocks+j)*size+k*part], n)
+		}
+	}
+	last := k+n == p.w.In
+	next := nextPanel{data: p.w.Data, size: size, at: b*size + (k+n)*part, bytes: n * part, blocks: tiles.groups * tiles.blocks}
+	if last {
+		next.at += (next.blocks - 1) * size
+	}
+	tokenTiles := (t1 - t0 + maxFloatTokens - 1) / maxFloatTokens
+	share := (n*part/tokenTiles + 64) &^ 63
+	for t := t0; t < t1; t += maxFloatTokens {
+		next.fetch(share)
+		run := tiles.byTokens[min(maxFloatTokens, t1-t)-1]
+		for g := range tiles.groups {
+			r := r + g*tiles.blocks*PackedRows
+			var bias *float32
+			if last {
+				bias = p.biasAt(r)
+			}
+			run(&p.out[t*p.outStride+r], uintptr(p.outStride)*4, (*float32)(unsafe.Add(panel, g*groupBytes)),
+				&p.x[t*p.xStride+k], uintptr(p.xStride)*4, n, bias, k == 0)
+		}
+	}
+}
+
+// nextPanel brings the weights of the panel that follows near while the present one is
+// multiplied: so many bytes of each block, the blocks size bytes apart.
+type nextPanel struct {
+	data            []byte
+	size, at, bytes int
+	blocks          int
+}
+
+func (p *nextPanel) fetch(share int) {
+	share = min(share, p.bytes)
+	if share == 0 {
+		return
+	}
+	for j := range p.blocks {
+		if at := p.at + j*p.size; at+share <= len(p.data) {
+			fetchLines(&p.data[at], share)
+		}
+	}
+	p.at += share
+	p.bytes -= share
+}
+
+func (p *floatProduct) biasAt(r int) *float32 {
+	if p.bias == nil {
+		return nil
+	}
+	return &p.bias[r]
+}

@@ -1,0 +1,7 @@
+//go:build purego || !amd64
+
+package kernels
+
+func floatRoutinesOf(Tier) *floatRoutines { return nil }
+
+func fetchLines(*byte, int) {}
