@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"backend/backendtest": {"graph", "backend", "internal/kernels", "internal/quant"},
 
 	"internal/chattemplate": {},
+	"internal/grammar":      {},
 	"internal/graphtest":    {"graph"},
 	"internal/kernels":      {"internal/quant"},
 	"internal/kvcells":      {},
