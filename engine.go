@@ -394,6 +394,9 @@ func (e *engine) enterToFree() bool {
 // note has the model refuse all further work if err is a panic, which it returns as
 // a *PanicError. The caller has the turn.
 func (e *engine) note(err error) error {
+	if err == nil {
+		return nil
+	}
 	var node *sched.PanicError
 	if errors.As(err, &node) {
 		err = &PanicError{During: "running node " + node.Node + " on " + node.Device, Value: node.Value, Stack: node.Stack}

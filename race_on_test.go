@@ -1,0 +1,5 @@
+//go:build race
+
+package minfer_test
+
+const raceEnabled = true
