@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 
 	"internal/chattemplate": {},
 	"internal/grammar":      {},
+	"internal/fetch":        {"gguf"},
 	"internal/graphtest":    {"graph"},
 	"internal/kernels":      {"internal/quant"},
 	"internal/kvcells":      {},
