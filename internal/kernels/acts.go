@@ -46,7 +46,7 @@ type QActs struct {
 	tiles []actBlock // [ceil(Tokens/4)][In/32]
 	quads []actQuad  // [Tokens][In/16]
 
-	panels []byte // of tiers that have kernels for packed weights
+	panels, sums16 []byte // of tiers that have kernels for packed weights
 }
 
 // usesTiles says whether a batch of so many tokens goes through the product that
@@ -59,6 +59,7 @@ func (a *QActs) Reset(tokens, in int) {
 	n := tokens * in
 	if kernelsOf(a.Tier) != nil {
 		a.panels = grow(a.panels, n/BlockSize*panelBlock)
+		a.sums16 = grow(a.sums16, n/BlockSize*panelSums16)
 		return
 	}
 	a.Q = grow(a.Q, n)

@@ -1,11 +1,15 @@
 package kernels
 
-import "unsafe"
+import (
+	"math/bits"
+	"unsafe"
+)
 
-// A vector kernel works on whole row blocks and a tile of tokens. Its pointers are to packed or
-// expanded weights, to a panel, to results of the first token, which are outStride floats from
-// those of the next, and to the bias, or nil. blocks counts blocks or super-blocks of a row.
-type productFunc func(w, acts, out, bias *byte, blocks, rowBlocks, outStride int)
+// A productFunc multiplies n row blocks, or pairs of them, with a tile of tokens. Its pointers are
+// to packed or expanded weights, to the panels of the tile, to the results of its first token,
+// which are outStride floats from those of the next, and to the bias, or nil. blocks counts blocks
+// of a row, or its super-blocks if weights are packed.
+type productFunc func(w, acts, sums16, out, bias *byte, blocks, n, outStride int)
 
 // An expandFunc brings packed weights into the form that is the same for all formats whose groups
 // are equal: of each block 512 bytes, 8 words x16 of quants to which 128 was added, then
@@ -16,15 +20,16 @@ type expandFunc func(w, dst *byte, blocks, rowBlocks int)
 type vectorKernels struct {
 	vec    [packedFormats][3]productFunc // by format, for 1, 2 and 4 tokens
 	expand [packedFormats]expandFunc
-	tile   [2][2][5]productFunc // by group (32, 16), minimum, and logarithm of the tokens
+	tile   [2][2][4]productFunc // by group (32, 16), minimum, and logarithm of a tile's tokens
+	pair   [2][2]productFunc    // pairs of row blocks, largest tile; or nil
 }
 
 // vecTokens is the largest batch for which weights are not expanded.
 const vecTokens = 4
 
-// expandedBudget is the size of expanded weights that, together with a tile of activations,
-// stay in a second-level cache.
-const expandedBudget = 384 << 10
+// weightBudget is the size of expanded weights that, with a tile of activations, stay in a
+// second-level cache of 1 MB.
+const weightBudget = 640 << 10
 
 // MatMulPacked computes row blocks [block0, block1) of a packed weight for every token of acts:
 //
@@ -65,62 +70,97 @@ func matMulPartial(k *vectorKernels, out []float32, outStride int, w *Packed, bl
 
 // matMulBlocks computes whole row blocks; out begins with the first row of block0.
 func matMulBlocks(k *vectorKernels, out []float32, outStride int, w *Packed, block0, block1 int, bias []float32, acts *QActs, s *Scratch) {
-	l := w.layout
-	blocks := w.In / w.Format.Block
 	if acts.Tokens <= vecTokens {
-		// Three tokens take two passes, the second over weights that the first left in the cache.
-		step := block1 - block0
-		if acts.Tokens == 3 {
-			step = max(1, expandedBudget/l.rowBlockSize(w.Format, w.In))
-		}
-		for b := block0; b < block1; b += step {
-			n := min(step, block1-b)
-			eachTile(acts, func(t, log int) {
-				k.vec[l.index][log](unsafe.SliceData(w.block(b)), unsafe.SliceData(acts.panel(t)),
-					bytesAt(out, t*outStride+(b-block0)*PackedRows), biasAt(bias, b), blocks, n, outStride)
-			})
-		}
+		matMulVectors(k, out, outStride, w, block0, block1, bias, acts)
 		return
 	}
-	group, minimum := 0, 0
-	size := 512 + 64*BlockSize/w.Format.Group
-	if w.Format.Group == 16 {
-		group = 1
-	}
-	if w.Format.Min {
-		minimum = 1
-		size += 64 * BlockSize / w.Format.Group
-	}
-	size *= w.In / BlockSize
-	step := max(1, expandedBudget/size)
-	expanded := s.aligned(min(step, block1-block0) * size)
+	m := expandedProduct{k: k, w: w, acts: acts, outStride: outStride}
+	m.size = m.w.In / BlockSize * m.choose()
+	step := max(2, weightBudget/m.size)
+	m.expanded = s.aligned(min(step, block1-block0) * m.size)
 	for b := block0; b < block1; b += step {
-		n := min(step, block1-b)
-		k.expand[l.index](unsafe.SliceData(w.block(b)), unsafe.SliceData(expanded), blocks, n)
-		eachTile(acts, func(t, log int) {
-			k.tile[group][minimum][log](unsafe.SliceData(expanded), unsafe.SliceData(acts.panel(t)),
-				bytesAt(out, t*outStride+(b-block0)*PackedRows), biasAt(bias, b), w.In/BlockSize, n, outStride)
-		})
+		m.rowBlocks(out[(b-block0)*PackedRows:], b, min(step, block1-b), bias)
 	}
 }
 
-// eachTile calls f with the first token of each tile and the logarithm of its tokens.
-func eachTile(acts *QActs, f func(t, log int)) {
-	for t := 0; t < acts.Tokens; {
-		width := tileWidth(acts.Tokens - t)
-		f(t, [...]int{1: 0, 2: 1, 4: 2, 8: 3, 16: 4}[width])
+// matMulVectors multiplies packed weights with few tokens.
+func matMulVectors(k *vectorKernels, out []float32, outStride int, w *Packed, block0, block1 int, bias []float32, acts *QActs) {
+	step := block1 - block0
+	if acts.Tokens == 3 {
+		// Two passes, the second over weights that the first left in the cache.
+		step = max(1, weightBudget/w.layout.rowBlockSize(w.Format, w.In))
+	}
+	for b := block0; b < block1; b += step {
+		n := min(step, block1-b)
+		for t := 0; t < acts.Tokens; {
+			width := tileWidth(acts.Tokens - t)
+			k.vec[w.layout.index][logWidth(width)](unsafe.SliceData(w.block(b)), unsafe.SliceData(acts.panel(t)), unsafe.SliceData(acts.panel16(t)),
+				bytesAt(out, t*outStride+(b-block0)*PackedRows), biasAt(bias, b, n), w.In/w.Format.Block, n, outStride)
+			t += width
+		}
+	}
+}
+
+// expandedProduct multiplies weights that it expands first.
+type expandedProduct struct {
+	k         *vectorKernels
+	tile      *[4]productFunc
+	pair      productFunc
+	w         *Packed
+	acts      *QActs
+	outStride int
+	expanded  []byte
+	size      int // of an expanded row block
+}
+
+// choose sets the functions for the weight and returns the size of an expanded block.
+func (m *expandedProduct) choose() int {
+	group, minimum, scales := 0, 0, 64*BlockSize/m.w.Format.Group
+	if m.w.Format.Group == 16 {
+		group = 1
+	}
+	if m.w.Format.Min {
+		minimum, scales = 1, 2*scales
+	}
+	m.tile, m.pair = &m.k.tile[group][minimum], m.k.pair[group][minimum]
+	return 512 + scales
+}
+
+// rowBlocks multiplies n row blocks from b on with all tokens. A tile stays in the first-level
+// cache while row blocks pass by, and results are written in runs.
+func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32) {
+	m.k.expand[m.w.layout.index](unsafe.SliceData(m.w.block(b)), unsafe.SliceData(m.expanded), m.w.In/m.w.Format.Block, n)
+	for t := 0; t < m.acts.Tokens; {
+		width := tileWidth(m.acts.Tokens - t)
+		pairs := 0
+		if width == maxTile && m.pair != nil {
+			pairs = n / 2
+		}
+		m.call(m.pair, out, t, b, 0, pairs, 2, bias)
+		m.call(m.tile[logWidth(width)], out, t, b, 2*pairs, n-2*pairs, 1, bias)
 		t += width
 	}
 }
 
+// call multiplies n times rows row blocks from the i-th expanded one on with the tile of token t.
+func (m *expandedProduct) call(f productFunc, out []float32, t, b, i, n, rows int, bias []float32) {
+	if n > 0 {
+		f(unsafe.SliceData(m.expanded[i*m.size:]), unsafe.SliceData(m.acts.panel(t)), unsafe.SliceData(m.acts.panel16(t)),
+			bytesAt(out, t*m.outStride+i*PackedRows), biasAt(bias, b+i, n*rows), m.w.In/BlockSize, n, m.outStride)
+	}
+}
+
+// logWidth returns the logarithm of a tile's width.
+func logWidth(width int) int { return bits.TrailingZeros(uint(width)) }
+
 func bytesAt(x []float32, i int) *byte { return (*byte)(unsafe.Pointer(&x[i])) }
 
-// biasAt returns the bias of the first row of a whole row block.
-func biasAt(bias []float32, block int) *byte {
+// biasAt returns the bias of n whole row blocks.
+func biasAt(bias []float32, block, n int) *byte {
 	if bias == nil {
 		return nil
 	}
-	return (*byte)(unsafe.Pointer((*[PackedRows]float32)(bias[block*PackedRows:])))
+	return (*byte)(unsafe.Pointer(unsafe.SliceData(bias[block*PackedRows : (block+n)*PackedRows])))
 }
 
 // aligned returns n bytes that begin with a line of the cache.

@@ -42,14 +42,15 @@ var kernels512 = vectorKernels{
 		expand512IQ4_XS,
 		expand512MXFP4,
 	},
-	tile: [2][2][5]productFunc{
+	tile: [2][2][4]productFunc{
 		{
-			{tile512g32x1, tile512g32x2, tile512g32x4, tile512g32x8, tile512g32x16},
-			{tile512g32minx1, tile512g32minx2, tile512g32minx4, tile512g32minx8, tile512g32minx16},
+			{tile512g32x1, tile512g32x2, tile512g32x4, tile512g32x8},
+			{tile512g32minx1, tile512g32minx2, tile512g32minx4, tile512g32minx8},
 		},
 		{
-			{tile512g16x1, tile512g16x2, tile512g16x4, tile512g16x8, tile512g16x16},
-			{tile512g16minx1, tile512g16minx2, tile512g16minx4, tile512g16minx8, tile512g16minx16},
+			{tile512g16x1, tile512g16x2, tile512g16x4, tile512g16x8},
+			{tile512g16minx1, tile512g16minx2, tile512g16minx4, tile512g16minx8},
 		},
 	},
+	pair: [2][2]productFunc{{pair512g32x8, pair512g32minx8}, {pair512g16x8, pair512g16minx8}},
 }

@@ -4,20 +4,28 @@
 
 package kernels
 
+// read512 reads lines*512 bytes.
+//
+//go:noescape
+func read512(p *byte, lines int)
+
+// dots512 does n times 12 dot products of 64 bytes.
+func dots512(n int)
+
 // vec512Q4_0x1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q4_0x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q4_0x2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q4_0x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q4_0x4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q4_0x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q4_0 brings packed weights into the form that the tile functions read.
 //
@@ -27,17 +35,17 @@ func expand512Q4_0(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q4_1x1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q4_1x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_1x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q4_1x2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q4_1x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q4_1x4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q4_1x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q4_1 brings packed weights into the form that the tile functions read.
 //
@@ -47,17 +55,17 @@ func expand512Q4_1(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q5_0x1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q5_0x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q5_0x2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q5_0x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q5_0x4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q5_0x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q5_0 brings packed weights into the form that the tile functions read.
 //
@@ -67,17 +75,17 @@ func expand512Q5_0(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q5_1x1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q5_1x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_1x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q5_1x2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q5_1x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q5_1x4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q5_1x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q5_1 brings packed weights into the form that the tile functions read.
 //
@@ -87,17 +95,17 @@ func expand512Q5_1(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q8_0x1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q8_0x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q8_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q8_0x2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q8_0x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q8_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q8_0x4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q8_0x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q8_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q8_0 brings packed weights into the form that the tile functions read.
 //
@@ -107,17 +115,17 @@ func expand512Q8_0(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q2_Kx1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q2_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q2_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q2_Kx2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q2_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q2_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q2_Kx4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q2_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q2_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q2_K brings packed weights into the form that the tile functions read.
 //
@@ -127,17 +135,17 @@ func expand512Q2_K(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q3_Kx1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q3_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q3_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q3_Kx2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q3_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q3_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q3_Kx4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q3_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q3_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q3_K brings packed weights into the form that the tile functions read.
 //
@@ -147,17 +155,17 @@ func expand512Q3_K(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q4_Kx1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q4_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q4_Kx2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q4_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q4_Kx4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q4_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q4_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q4_K brings packed weights into the form that the tile functions read.
 //
@@ -167,17 +175,17 @@ func expand512Q4_K(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q5_Kx1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q5_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q5_Kx2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q5_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q5_Kx4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q5_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q5_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q5_K brings packed weights into the form that the tile functions read.
 //
@@ -187,17 +195,17 @@ func expand512Q5_K(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512Q6_Kx1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512Q6_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q6_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q6_Kx2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512Q6_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q6_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512Q6_Kx4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512Q6_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512Q6_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q6_K brings packed weights into the form that the tile functions read.
 //
@@ -207,17 +215,17 @@ func expand512Q6_K(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512IQ4_NLx1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512IQ4_NLx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512IQ4_NLx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512IQ4_NLx2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512IQ4_NLx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512IQ4_NLx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512IQ4_NLx4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512IQ4_NLx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512IQ4_NLx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512IQ4_NL brings packed weights into the form that the tile functions read.
 //
@@ -227,17 +235,17 @@ func expand512IQ4_NL(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512IQ4_XSx1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512IQ4_XSx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512IQ4_XSx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512IQ4_XSx2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512IQ4_XSx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512IQ4_XSx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512IQ4_XSx4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512IQ4_XSx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512IQ4_XSx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512IQ4_XS brings packed weights into the form that the tile functions read.
 //
@@ -247,119 +255,119 @@ func expand512IQ4_XS(w *byte, dst *byte, blocks int, rowBlocks int)
 // vec512MXFP4x1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape
-func vec512MXFP4x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512MXFP4x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512MXFP4x2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape
-func vec512MXFP4x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512MXFP4x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vec512MXFP4x4 multiplies packed weights with the activations of 4 tokens.
 //
 //go:noescape
-func vec512MXFP4x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func vec512MXFP4x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512MXFP4 brings packed weights into the form that the tile functions read.
 //
 //go:noescape
 func expand512MXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
 
-// tile512g32x1 multiplies expanded weights with the activations of 1 tokens.
+// tile512g32x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tile512g32x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32x2 multiplies expanded weights with the activations of 2 tokens.
+// tile512g32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tile512g32x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32x4 multiplies expanded weights with the activations of 4 tokens.
+// tile512g32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tile512g32x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32x8 multiplies expanded weights with the activations of 8 tokens.
+// tile512g32x8 multiplies row blocks of expanded weights with a tile of 8 tokens.
 //
 //go:noescape
-func tile512g32x8(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g32x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32x16 multiplies expanded weights with the activations of 16 tokens.
+// pair512g32x8 multiplies pairs of row blocks of expanded weights with a tile of 8 tokens.
 //
 //go:noescape
-func tile512g32x16(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func pair512g32x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32minx1 multiplies expanded weights with the activations of 1 tokens.
+// tile512g32minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tile512g32minx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32minx2 multiplies expanded weights with the activations of 2 tokens.
+// tile512g32minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tile512g32minx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32minx4 multiplies expanded weights with the activations of 4 tokens.
+// tile512g32minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tile512g32minx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32minx8 multiplies expanded weights with the activations of 8 tokens.
+// tile512g32minx8 multiplies row blocks of expanded weights with a tile of 8 tokens.
 //
 //go:noescape
-func tile512g32minx8(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g32minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32minx16 multiplies expanded weights with the activations of 16 tokens.
+// pair512g32minx8 multiplies pairs of row blocks of expanded weights with a tile of 8 tokens.
 //
 //go:noescape
-func tile512g32minx16(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func pair512g32minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16x1 multiplies expanded weights with the activations of 1 tokens.
+// tile512g16x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tile512g16x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16x2 multiplies expanded weights with the activations of 2 tokens.
+// tile512g16x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tile512g16x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16x4 multiplies expanded weights with the activations of 4 tokens.
+// tile512g16x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tile512g16x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16x8 multiplies expanded weights with the activations of 8 tokens.
+// tile512g16x8 multiplies row blocks of expanded weights with a tile of 8 tokens.
 //
 //go:noescape
-func tile512g16x8(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g16x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16x16 multiplies expanded weights with the activations of 16 tokens.
+// pair512g16x8 multiplies pairs of row blocks of expanded weights with a tile of 8 tokens.
 //
 //go:noescape
-func tile512g16x16(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func pair512g16x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16minx1 multiplies expanded weights with the activations of 1 tokens.
+// tile512g16minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tile512g16minx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16minx2 multiplies expanded weights with the activations of 2 tokens.
+// tile512g16minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tile512g16minx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16minx4 multiplies expanded weights with the activations of 4 tokens.
+// tile512g16minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tile512g16minx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16minx8 multiplies expanded weights with the activations of 8 tokens.
+// tile512g16minx8 multiplies row blocks of expanded weights with a tile of 8 tokens.
 //
 //go:noescape
-func tile512g16minx8(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func tile512g16minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16minx16 multiplies expanded weights with the activations of 16 tokens.
+// pair512g16minx8 multiplies pairs of row blocks of expanded weights with a tile of 8 tokens.
 //
 //go:noescape
-func tile512g16minx16(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
+func pair512g16minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)

@@ -40,15 +40,80 @@ DATA e2m1DoubledBiased<>+14(SB)/1, $0x78
 DATA e2m1DoubledBiased<>+15(SB)/1, $0x74
 GLOBL e2m1DoubledBiased<>(SB), RODATA|NOPTR, $16
 
-// func vec512Q4_0x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_0x1(SB), NOSPLIT, $0-56
+// func read512(p *byte, lines int)
+TEXT ·read512(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ lines+8(FP), DI
+
+rows:
+	PREFETCHT0 2048(AX)
+	VPADDD     (AX), Z0, Z0
+	PREFETCHT0 2112(AX)
+	VPADDD     64(AX), Z1, Z1
+	PREFETCHT0 2176(AX)
+	VPADDD     128(AX), Z2, Z2
+	PREFETCHT0 2240(AX)
+	VPADDD     192(AX), Z3, Z3
+	PREFETCHT0 2304(AX)
+	VPADDD     256(AX), Z4, Z4
+	PREFETCHT0 2368(AX)
+	VPADDD     320(AX), Z5, Z5
+	PREFETCHT0 2432(AX)
+	VPADDD     384(AX), Z6, Z6
+	PREFETCHT0 2496(AX)
+	VPADDD     448(AX), Z7, Z7
+	ADDQ       $0x00000200, AX
+	DECQ       DI
+	JNZ        rows
+	VZEROUPPER
+	RET
+
+// func dots512(n int)
+TEXT ·dots512(SB), NOSPLIT, $0-8
+	MOVQ   n+0(FP), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+
+rows:
+	VPDPBUSD Z12, Z13, Z0
+	VPDPBUSD Z12, Z13, Z1
+	VPDPBUSD Z12, Z13, Z2
+	VPDPBUSD Z12, Z13, Z3
+	VPDPBUSD Z12, Z13, Z4
+	VPDPBUSD Z12, Z13, Z5
+	VPDPBUSD Z12, Z13, Z6
+	VPDPBUSD Z12, Z13, Z7
+	VPDPBUSD Z12, Z13, Z8
+	VPDPBUSD Z12, Z13, Z9
+	VPDPBUSD Z12, Z13, Z10
+	VPDPBUSD Z12, Z13, Z11
+	DECQ     DI
+	JNZ      rows
+	VZEROUPPER
+	RET
+
+// func vec512Q4_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_0x1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z21
@@ -96,33 +161,38 @@ block:
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
 	ADDQ          $0x00000120, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
 	VMOVUPS       (DX), Z3
 	VADDPS        Z3, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q4_0x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_0x2(SB), NOSPLIT, $0-56
+// func vec512Q4_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_0x2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z21
@@ -181,7 +251,7 @@ block:
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
 	ADDQ          $0x00000120, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -189,28 +259,33 @@ block:
 	VMOVUPS       (DX), Z4
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z4, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q4_0x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_0x4(SB), NOSPLIT, $0-56
+// func vec512Q4_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_0x4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z21
@@ -295,7 +370,7 @@ block:
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
 	ADDQ          $0x00000120, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -305,7 +380,6 @@ block:
 	VADDPS        Z8, Z1, Z1
 	VADDPS        Z8, Z2, Z2
 	VADDPS        Z8, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -316,9 +390,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -380,15 +459,16 @@ block:
 	VZEROUPPER
 	RET
 
-// func vec512Q4_1x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_1x1(SB), NOSPLIT, $0-56
+// func vec512Q4_1x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_1x1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z20
@@ -438,33 +518,38 @@ block:
 	VFMADD231PS      Z3, Z1, Z0
 	VFMADD231PS.BCST 40(BX), Z22, Z0
 	ADDQ             $0x00000140, AX
-	ADDQ             $0x0000003c, BX
+	ADDQ             $0x0000002c, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
 	VMOVUPS          (DX), Z3
 	VADDPS           Z3, Z0, Z0
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q4_1x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_1x2(SB), NOSPLIT, $0-56
+// func vec512Q4_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_1x2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z20
@@ -526,7 +611,7 @@ block:
 	VFMADD231PS.BCST 80(BX), Z22, Z0
 	VFMADD231PS.BCST 84(BX), Z22, Z1
 	ADDQ             $0x00000140, AX
-	ADDQ             $0x00000078, BX
+	ADDQ             $0x00000058, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -534,28 +619,33 @@ block:
 	VMOVUPS          (DX), Z4
 	VADDPS           Z4, Z0, Z0
 	VADDPS           Z4, Z1, Z1
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q4_1x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_1x4(SB), NOSPLIT, $0-56
+// func vec512Q4_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_1x4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z20
@@ -645,7 +735,7 @@ block:
 	VFMADD231PS.BCST 168(BX), Z22, Z2
 	VFMADD231PS.BCST 172(BX), Z22, Z3
 	ADDQ             $0x00000140, AX
-	ADDQ             $0x000000f0, BX
+	ADDQ             $0x000000b0, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -655,7 +745,6 @@ block:
 	VADDPS           Z8, Z1, Z1
 	VADDPS           Z8, Z2, Z2
 	VADDPS           Z8, Z3, Z3
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -666,9 +755,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -732,15 +826,16 @@ block:
 	VZEROUPPER
 	RET
 
-// func vec512Q5_0x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_0x1(SB), NOSPLIT, $0-56
+// func vec512Q5_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_0x1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z21
@@ -806,33 +901,38 @@ block:
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
 	ADDQ          $0x00000160, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
 	VMOVUPS       (DX), Z3
 	VADDPS        Z3, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q5_0x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_0x2(SB), NOSPLIT, $0-56
+// func vec512Q5_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_0x2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z21
@@ -909,7 +1009,7 @@ block:
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
 	ADDQ          $0x00000160, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -917,28 +1017,33 @@ block:
 	VMOVUPS       (DX), Z4
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z4, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q5_0x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_0x4(SB), NOSPLIT, $0-56
+// func vec512Q5_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_0x4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z21
@@ -1041,7 +1146,7 @@ block:
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
 	ADDQ          $0x00000160, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -1051,7 +1156,6 @@ block:
 	VADDPS        Z8, Z1, Z1
 	VADDPS        Z8, Z2, Z2
 	VADDPS        Z8, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -1062,9 +1166,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -1143,15 +1252,16 @@ block:
 	VZEROUPPER
 	RET
 
-// func vec512Q5_1x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_1x1(SB), NOSPLIT, $0-56
+// func vec512Q5_1x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_1x1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z20
@@ -1219,33 +1329,38 @@ block:
 	VFMADD231PS      Z3, Z1, Z0
 	VFMADD231PS.BCST 40(BX), Z22, Z0
 	ADDQ             $0x00000180, AX
-	ADDQ             $0x0000003c, BX
+	ADDQ             $0x0000002c, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
 	VMOVUPS          (DX), Z3
 	VADDPS           Z3, Z0, Z0
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q5_1x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_1x2(SB), NOSPLIT, $0-56
+// func vec512Q5_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_1x2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z20
@@ -1325,7 +1440,7 @@ block:
 	VFMADD231PS.BCST 80(BX), Z22, Z0
 	VFMADD231PS.BCST 84(BX), Z22, Z1
 	ADDQ             $0x00000180, AX
-	ADDQ             $0x00000078, BX
+	ADDQ             $0x00000058, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -1333,28 +1448,33 @@ block:
 	VMOVUPS          (DX), Z4
 	VADDPS           Z4, Z0, Z0
 	VADDPS           Z4, Z1, Z1
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q5_1x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_1x4(SB), NOSPLIT, $0-56
+// func vec512Q5_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_1x4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z20
@@ -1462,7 +1582,7 @@ block:
 	VFMADD231PS.BCST 168(BX), Z22, Z2
 	VFMADD231PS.BCST 172(BX), Z22, Z3
 	ADDQ             $0x00000180, AX
-	ADDQ             $0x000000f0, BX
+	ADDQ             $0x000000b0, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -1472,7 +1592,6 @@ block:
 	VADDPS           Z8, Z1, Z1
 	VADDPS           Z8, Z2, Z2
 	VADDPS           Z8, Z3, Z3
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -1483,9 +1602,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -1566,15 +1690,16 @@ block:
 	VZEROUPPER
 	RET
 
-// func vec512Q8_0x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q8_0x1(SB), NOSPLIT, $0-56
+// func vec512Q8_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q8_0x1(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -1616,33 +1741,38 @@ block:
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
 	ADDQ          $0x00000220, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
 	VMOVUPS       (DX), Z3
 	VADDPS        Z3, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q8_0x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q8_0x2(SB), NOSPLIT, $0-56
+// func vec512Q8_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q8_0x2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -1695,7 +1825,7 @@ block:
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
 	ADDQ          $0x00000220, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -1703,28 +1833,33 @@ block:
 	VMOVUPS       (DX), Z4
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z4, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q8_0x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q8_0x4(SB), NOSPLIT, $0-56
+// func vec512Q8_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q8_0x4(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -1803,7 +1938,7 @@ block:
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
 	ADDQ          $0x00000220, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -1813,7 +1948,6 @@ block:
 	VADDPS        Z8, Z1, Z1
 	VADDPS        Z8, Z2, Z2
 	VADDPS        Z8, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -1824,9 +1958,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -1868,15 +2007,16 @@ block:
 	VZEROUPPER
 	RET
 
-// func vec512Q2_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q2_Kx1(SB), NOSPLIT, $0-56
+// func vec512Q2_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q2_Kx1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x03030303, R13
 	VPBROADCASTD R13, Z16
@@ -1886,6 +2026,7 @@ TEXT ·vec512Q2_Kx1(SB), NOSPLIT, $0-56
 rows:
 	VPXORD Z0, Z0, Z0
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -1934,7 +2075,7 @@ inner:
 	VMULPS.BCST      32(BX), Z23, Z3
 	VCVTDQ2PS        Z1, Z1
 	VFMADD231PS      Z3, Z1, Z0
-	VFMADD231PS.BCST 52(BX), Z22, Z0
+	VFMADD231PS.BCST 8(R14), Z22, Z0
 	VPXORD           Z1, Z1, Z1
 	VPDPBUSD.BCST    16(BX), Z27, Z1
 	VPDPBUSD.BCST    20(BX), Z26, Z1
@@ -1943,9 +2084,10 @@ inner:
 	VMULPS.BCST      32(BX), Z21, Z3
 	VCVTDQ2PS        Z1, Z1
 	VFMADD231PS      Z3, Z1, Z0
-	VFMADD231PS.BCST 56(BX), Z20, Z0
+	VFMADD231PS.BCST 12(R14), Z20, Z0
 	ADDQ             $0x000000a0, AX
-	ADDQ             $0x0000003c, BX
+	ADDQ             $0x0000002c, BX
+	ADDQ             $0x00000010, R14
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -1954,26 +2096,31 @@ inner:
 	JZ               store
 	VMOVUPS          (DX), Z3
 	VADDPS           Z3, Z0, Z0
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q2_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q2_Kx2(SB), NOSPLIT, $0-56
+// func vec512Q2_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q2_Kx2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x03030303, R13
 	VPBROADCASTD R13, Z16
@@ -1984,6 +2131,7 @@ rows:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -2040,8 +2188,8 @@ inner:
 	VMULPS.BCST      68(BX), Z23, Z5
 	VCVTDQ2PS        Z3, Z3
 	VFMADD231PS      Z5, Z3, Z1
-	VFMADD231PS.BCST 104(BX), Z22, Z0
-	VFMADD231PS.BCST 108(BX), Z22, Z1
+	VFMADD231PS.BCST 16(R14), Z22, Z0
+	VFMADD231PS.BCST 20(R14), Z22, Z1
 	VPXORD           Z2, Z2, Z2
 	VPXORD           Z3, Z3, Z3
 	VPDPBUSD.BCST    16(BX), Z27, Z2
@@ -2058,10 +2206,11 @@ inner:
 	VMULPS.BCST      68(BX), Z21, Z5
 	VCVTDQ2PS        Z3, Z3
 	VFMADD231PS      Z5, Z3, Z1
-	VFMADD231PS.BCST 112(BX), Z20, Z0
-	VFMADD231PS.BCST 116(BX), Z20, Z1
+	VFMADD231PS.BCST 24(R14), Z20, Z0
+	VFMADD231PS.BCST 28(R14), Z20, Z1
 	ADDQ             $0x000000a0, AX
-	ADDQ             $0x00000078, BX
+	ADDQ             $0x00000058, BX
+	ADDQ             $0x00000020, R14
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -2071,28 +2220,33 @@ inner:
 	VMOVUPS          (DX), Z4
 	VADDPS           Z4, Z0, Z0
 	VADDPS           Z4, Z1, Z1
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q2_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q2_Kx4(SB), NOSPLIT, $0-56
+// func vec512Q2_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q2_Kx4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x03030303, R13
 	VPBROADCASTD R13, Z16
@@ -2105,6 +2259,7 @@ rows:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -2177,10 +2332,10 @@ inner:
 	VMULPS.BCST      140(BX), Z23, Z9
 	VCVTDQ2PS        Z7, Z7
 	VFMADD231PS      Z9, Z7, Z3
-	VFMADD231PS.BCST 208(BX), Z22, Z0
-	VFMADD231PS.BCST 212(BX), Z22, Z1
-	VFMADD231PS.BCST 216(BX), Z22, Z2
-	VFMADD231PS.BCST 220(BX), Z22, Z3
+	VFMADD231PS.BCST 32(R14), Z22, Z0
+	VFMADD231PS.BCST 36(R14), Z22, Z1
+	VFMADD231PS.BCST 40(R14), Z22, Z2
+	VFMADD231PS.BCST 44(R14), Z22, Z3
 	VPXORD           Z4, Z4, Z4
 	VPXORD           Z5, Z5, Z5
 	VPXORD           Z6, Z6, Z6
@@ -2213,12 +2368,13 @@ inner:
 	VMULPS.BCST      140(BX), Z21, Z9
 	VCVTDQ2PS        Z7, Z7
 	VFMADD231PS      Z9, Z7, Z3
-	VFMADD231PS.BCST 224(BX), Z20, Z0
-	VFMADD231PS.BCST 228(BX), Z20, Z1
-	VFMADD231PS.BCST 232(BX), Z20, Z2
-	VFMADD231PS.BCST 236(BX), Z20, Z3
+	VFMADD231PS.BCST 48(R14), Z20, Z0
+	VFMADD231PS.BCST 52(R14), Z20, Z1
+	VFMADD231PS.BCST 56(R14), Z20, Z2
+	VFMADD231PS.BCST 60(R14), Z20, Z3
 	ADDQ             $0x000000a0, AX
-	ADDQ             $0x000000f0, BX
+	ADDQ             $0x000000b0, BX
+	ADDQ             $0x00000040, R14
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -2230,7 +2386,6 @@ inner:
 	VADDPS           Z8, Z1, Z1
 	VADDPS           Z8, Z2, Z2
 	VADDPS           Z8, Z3, Z3
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -2241,9 +2396,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -2329,15 +2489,16 @@ inner:
 	VZEROUPPER
 	RET
 
-// func vec512Q3_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q3_Kx1(SB), NOSPLIT, $0-56
+// func vec512Q3_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q3_Kx1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x03030303, R13
 	VPBROADCASTD R13, Z19
@@ -2347,6 +2508,7 @@ TEXT ·vec512Q3_Kx1(SB), NOSPLIT, $0-56
 rows:
 	VPXORD Z0, Z0, Z0
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -2394,7 +2556,7 @@ inner:
 	VPTERNLOGD    $0xf8, Z20, Z18, Z25
 	VPSRLD        $0x05, 160(AX), Z20
 	VPTERNLOGD    $0xf8, Z20, Z18, Z24
-	VPSRAD.BCST   $0x05, 44(BX), Z1
+	VPSRAD.BCST   $0x05, (R14), Z1
 	VPDPBUSD.BCST (BX), Z31, Z1
 	VPDPBUSD.BCST 4(BX), Z30, Z1
 	VPDPBUSD.BCST 8(BX), Z29, Z1
@@ -2402,7 +2564,7 @@ inner:
 	VMULPS.BCST   32(BX), Z23, Z3
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
-	VPSRAD.BCST   $0x05, 48(BX), Z1
+	VPSRAD.BCST   $0x05, 4(R14), Z1
 	VPDPBUSD.BCST 16(BX), Z27, Z1
 	VPDPBUSD.BCST 20(BX), Z26, Z1
 	VPDPBUSD.BCST 24(BX), Z25, Z1
@@ -2411,7 +2573,8 @@ inner:
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
 	ADDQ          $0x000000e0, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
+	ADDQ          $0x00000010, R14
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -2420,26 +2583,31 @@ inner:
 	JZ            store
 	VMOVUPS       (DX), Z3
 	VADDPS        Z3, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q3_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q3_Kx2(SB), NOSPLIT, $0-56
+// func vec512Q3_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q3_Kx2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x03030303, R13
 	VPBROADCASTD R13, Z19
@@ -2450,6 +2618,7 @@ rows:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -2497,8 +2666,8 @@ inner:
 	VPTERNLOGD    $0xf8, Z20, Z18, Z25
 	VPSRLD        $0x05, 160(AX), Z20
 	VPTERNLOGD    $0xf8, Z20, Z18, Z24
-	VPSRAD.BCST   $0x05, 88(BX), Z2
-	VPSRAD.BCST   $0x05, 92(BX), Z3
+	VPSRAD.BCST   $0x05, (R14), Z2
+	VPSRAD.BCST   $0x05, 4(R14), Z3
 	VPDPBUSD.BCST (BX), Z31, Z2
 	VPDPBUSD.BCST 32(BX), Z31, Z3
 	VPDPBUSD.BCST 4(BX), Z30, Z2
@@ -2513,8 +2682,8 @@ inner:
 	VMULPS.BCST   68(BX), Z23, Z5
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
-	VPSRAD.BCST   $0x05, 96(BX), Z2
-	VPSRAD.BCST   $0x05, 100(BX), Z3
+	VPSRAD.BCST   $0x05, 8(R14), Z2
+	VPSRAD.BCST   $0x05, 12(R14), Z3
 	VPDPBUSD.BCST 16(BX), Z27, Z2
 	VPDPBUSD.BCST 48(BX), Z27, Z3
 	VPDPBUSD.BCST 20(BX), Z26, Z2
@@ -2530,7 +2699,8 @@ inner:
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
 	ADDQ          $0x000000e0, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
+	ADDQ          $0x00000020, R14
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -2540,28 +2710,33 @@ inner:
 	VMOVUPS       (DX), Z4
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z4, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q3_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q3_Kx4(SB), NOSPLIT, $0-56
+// func vec512Q3_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q3_Kx4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x03030303, R13
 	VPBROADCASTD R13, Z19
@@ -2574,6 +2749,7 @@ rows:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -2621,10 +2797,10 @@ inner:
 	VPTERNLOGD    $0xf8, Z20, Z18, Z25
 	VPSRLD        $0x05, 160(AX), Z20
 	VPTERNLOGD    $0xf8, Z20, Z18, Z24
-	VPSRAD.BCST   $0x05, 176(BX), Z4
-	VPSRAD.BCST   $0x05, 180(BX), Z5
-	VPSRAD.BCST   $0x05, 184(BX), Z6
-	VPSRAD.BCST   $0x05, 188(BX), Z7
+	VPSRAD.BCST   $0x05, (R14), Z4
+	VPSRAD.BCST   $0x05, 4(R14), Z5
+	VPSRAD.BCST   $0x05, 8(R14), Z6
+	VPSRAD.BCST   $0x05, 12(R14), Z7
 	VPDPBUSD.BCST (BX), Z31, Z4
 	VPDPBUSD.BCST 32(BX), Z31, Z5
 	VPDPBUSD.BCST 64(BX), Z31, Z6
@@ -2653,10 +2829,10 @@ inner:
 	VMULPS.BCST   140(BX), Z23, Z9
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
-	VPSRAD.BCST   $0x05, 192(BX), Z4
-	VPSRAD.BCST   $0x05, 196(BX), Z5
-	VPSRAD.BCST   $0x05, 200(BX), Z6
-	VPSRAD.BCST   $0x05, 204(BX), Z7
+	VPSRAD.BCST   $0x05, 16(R14), Z4
+	VPSRAD.BCST   $0x05, 20(R14), Z5
+	VPSRAD.BCST   $0x05, 24(R14), Z6
+	VPSRAD.BCST   $0x05, 28(R14), Z7
 	VPDPBUSD.BCST 16(BX), Z27, Z4
 	VPDPBUSD.BCST 48(BX), Z27, Z5
 	VPDPBUSD.BCST 80(BX), Z27, Z6
@@ -2686,7 +2862,8 @@ inner:
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
 	ADDQ          $0x000000e0, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
+	ADDQ          $0x00000040, R14
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -2698,7 +2875,6 @@ inner:
 	VADDPS        Z8, Z1, Z1
 	VADDPS        Z8, Z2, Z2
 	VADDPS        Z8, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -2709,9 +2885,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -2801,15 +2982,16 @@ inner:
 	VZEROUPPER
 	RET
 
-// func vec512Q4_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_Kx1(SB), NOSPLIT, $0-56
+// func vec512Q4_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_Kx1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z18
@@ -2869,7 +3051,7 @@ inner:
 	VFMADD231PS      Z3, Z1, Z0
 	VFMADD231PS.BCST 40(BX), Z22, Z0
 	ADDQ             $0x00000120, AX
-	ADDQ             $0x0000003c, BX
+	ADDQ             $0x0000002c, BX
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -2878,26 +3060,31 @@ inner:
 	JZ               store
 	VMOVUPS          (DX), Z3
 	VADDPS           Z3, Z0, Z0
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q4_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_Kx2(SB), NOSPLIT, $0-56
+// func vec512Q4_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_Kx2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z18
@@ -2969,7 +3156,7 @@ inner:
 	VFMADD231PS.BCST 80(BX), Z22, Z0
 	VFMADD231PS.BCST 84(BX), Z22, Z1
 	ADDQ             $0x00000120, AX
-	ADDQ             $0x00000078, BX
+	ADDQ             $0x00000058, BX
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -2979,28 +3166,33 @@ inner:
 	VMOVUPS          (DX), Z4
 	VADDPS           Z4, Z0, Z0
 	VADDPS           Z4, Z1, Z1
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q4_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q4_Kx4(SB), NOSPLIT, $0-56
+// func vec512Q4_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q4_Kx4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z18
@@ -3100,7 +3292,7 @@ inner:
 	VFMADD231PS.BCST 168(BX), Z22, Z2
 	VFMADD231PS.BCST 172(BX), Z22, Z3
 	ADDQ             $0x00000120, AX
-	ADDQ             $0x000000f0, BX
+	ADDQ             $0x000000b0, BX
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -3112,7 +3304,6 @@ inner:
 	VADDPS           Z8, Z1, Z1
 	VADDPS           Z8, Z2, Z2
 	VADDPS           Z8, Z3, Z3
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -3123,9 +3314,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -3201,15 +3397,16 @@ inner:
 	VZEROUPPER
 	RET
 
-// func vec512Q5_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_Kx1(SB), NOSPLIT, $0-56
+// func vec512Q5_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_Kx1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z18
@@ -3287,7 +3484,7 @@ inner:
 	VFMADD231PS      Z3, Z1, Z0
 	VFMADD231PS.BCST 40(BX), Z22, Z0
 	ADDQ             $0x00000160, AX
-	ADDQ             $0x0000003c, BX
+	ADDQ             $0x0000002c, BX
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -3296,26 +3493,31 @@ inner:
 	JZ               store
 	VMOVUPS          (DX), Z3
 	VADDPS           Z3, Z0, Z0
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q5_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_Kx2(SB), NOSPLIT, $0-56
+// func vec512Q5_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_Kx2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z18
@@ -3405,7 +3607,7 @@ inner:
 	VFMADD231PS.BCST 80(BX), Z22, Z0
 	VFMADD231PS.BCST 84(BX), Z22, Z1
 	ADDQ             $0x00000160, AX
-	ADDQ             $0x00000078, BX
+	ADDQ             $0x00000058, BX
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -3415,28 +3617,33 @@ inner:
 	VMOVUPS          (DX), Z4
 	VADDPS           Z4, Z0, Z0
 	VADDPS           Z4, Z1, Z1
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q5_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q5_Kx4(SB), NOSPLIT, $0-56
+// func vec512Q5_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q5_Kx4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z18
@@ -3554,7 +3761,7 @@ inner:
 	VFMADD231PS.BCST 168(BX), Z22, Z2
 	VFMADD231PS.BCST 172(BX), Z22, Z3
 	ADDQ             $0x00000160, AX
-	ADDQ             $0x000000f0, BX
+	ADDQ             $0x000000b0, BX
 	DECQ             R11
 	JNZ              inner
 	DECQ             R10
@@ -3566,7 +3773,6 @@ inner:
 	VADDPS           Z8, Z1, Z1
 	VADDPS           Z8, Z2, Z2
 	VADDPS           Z8, Z3, Z3
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -3577,9 +3783,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -3672,15 +3883,16 @@ inner:
 	VZEROUPPER
 	RET
 
-// func vec512Q6_Kx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q6_Kx1(SB), NOSPLIT, $0-56
+// func vec512Q6_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q6_Kx1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z19
@@ -3690,6 +3902,7 @@ TEXT ·vec512Q6_Kx1(SB), NOSPLIT, $0-56
 rows:
 	VPXORD Z0, Z0, Z0
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -3741,7 +3954,7 @@ inner:
 	VPTERNLOGD    $0xf8, 352(AX), Z18, Z25
 	VPSRLD        $0x02, 352(AX), Z20
 	VPTERNLOGD    $0xf8, Z20, Z18, Z24
-	VPSRAD.BCST   $0x02, 44(BX), Z1
+	VPSRAD.BCST   $0x02, (R14), Z1
 	VPDPBUSD.BCST (BX), Z31, Z1
 	VPDPBUSD.BCST 4(BX), Z30, Z1
 	VPDPBUSD.BCST 8(BX), Z29, Z1
@@ -3749,7 +3962,7 @@ inner:
 	VMULPS.BCST   32(BX), Z23, Z3
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
-	VPSRAD.BCST   $0x02, 48(BX), Z1
+	VPSRAD.BCST   $0x02, 4(R14), Z1
 	VPDPBUSD.BCST 16(BX), Z27, Z1
 	VPDPBUSD.BCST 20(BX), Z26, Z1
 	VPDPBUSD.BCST 24(BX), Z25, Z1
@@ -3758,7 +3971,8 @@ inner:
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
 	ADDQ          $0x000001a0, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
+	ADDQ          $0x00000010, R14
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -3767,26 +3981,31 @@ inner:
 	JZ            store
 	VMOVUPS       (DX), Z3
 	VADDPS        Z3, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q6_Kx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q6_Kx2(SB), NOSPLIT, $0-56
+// func vec512Q6_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q6_Kx2(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z19
@@ -3797,6 +4016,7 @@ rows:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -3848,8 +4068,8 @@ inner:
 	VPTERNLOGD    $0xf8, 352(AX), Z18, Z25
 	VPSRLD        $0x02, 352(AX), Z20
 	VPTERNLOGD    $0xf8, Z20, Z18, Z24
-	VPSRAD.BCST   $0x02, 88(BX), Z2
-	VPSRAD.BCST   $0x02, 92(BX), Z3
+	VPSRAD.BCST   $0x02, (R14), Z2
+	VPSRAD.BCST   $0x02, 4(R14), Z3
 	VPDPBUSD.BCST (BX), Z31, Z2
 	VPDPBUSD.BCST 32(BX), Z31, Z3
 	VPDPBUSD.BCST 4(BX), Z30, Z2
@@ -3864,8 +4084,8 @@ inner:
 	VMULPS.BCST   68(BX), Z23, Z5
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
-	VPSRAD.BCST   $0x02, 96(BX), Z2
-	VPSRAD.BCST   $0x02, 100(BX), Z3
+	VPSRAD.BCST   $0x02, 8(R14), Z2
+	VPSRAD.BCST   $0x02, 12(R14), Z3
 	VPDPBUSD.BCST 16(BX), Z27, Z2
 	VPDPBUSD.BCST 48(BX), Z27, Z3
 	VPDPBUSD.BCST 20(BX), Z26, Z2
@@ -3881,7 +4101,8 @@ inner:
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
 	ADDQ          $0x000001a0, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
+	ADDQ          $0x00000020, R14
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -3891,28 +4112,33 @@ inner:
 	VMOVUPS       (DX), Z4
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z4, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512Q6_Kx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512Q6_Kx4(SB), NOSPLIT, $0-56
+// func vec512Q6_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512Q6_Kx4(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX
 	MOVQ         acts+8(FP), R9
-	MOVQ         out+16(FP), CX
-	MOVQ         bias+24(FP), DX
-	MOVQ         blocks+32(FP), SI
-	MOVQ         rowBlocks+40(FP), DI
-	MOVQ         outStride+48(FP), R8
+	MOVQ         sums16+16(FP), R15
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         blocks+40(FP), SI
+	MOVQ         n+48(FP), DI
+	MOVQ         outStride+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVL         $0x0f0f0f0f, R13
 	VPBROADCASTD R13, Z19
@@ -3925,6 +4151,7 @@ rows:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -3976,10 +4203,10 @@ inner:
 	VPTERNLOGD    $0xf8, 352(AX), Z18, Z25
 	VPSRLD        $0x02, 352(AX), Z20
 	VPTERNLOGD    $0xf8, Z20, Z18, Z24
-	VPSRAD.BCST   $0x02, 176(BX), Z4
-	VPSRAD.BCST   $0x02, 180(BX), Z5
-	VPSRAD.BCST   $0x02, 184(BX), Z6
-	VPSRAD.BCST   $0x02, 188(BX), Z7
+	VPSRAD.BCST   $0x02, (R14), Z4
+	VPSRAD.BCST   $0x02, 4(R14), Z5
+	VPSRAD.BCST   $0x02, 8(R14), Z6
+	VPSRAD.BCST   $0x02, 12(R14), Z7
 	VPDPBUSD.BCST (BX), Z31, Z4
 	VPDPBUSD.BCST 32(BX), Z31, Z5
 	VPDPBUSD.BCST 64(BX), Z31, Z6
@@ -4008,10 +4235,10 @@ inner:
 	VMULPS.BCST   140(BX), Z23, Z9
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
-	VPSRAD.BCST   $0x02, 192(BX), Z4
-	VPSRAD.BCST   $0x02, 196(BX), Z5
-	VPSRAD.BCST   $0x02, 200(BX), Z6
-	VPSRAD.BCST   $0x02, 204(BX), Z7
+	VPSRAD.BCST   $0x02, 16(R14), Z4
+	VPSRAD.BCST   $0x02, 20(R14), Z5
+	VPSRAD.BCST   $0x02, 24(R14), Z6
+	VPSRAD.BCST   $0x02, 28(R14), Z7
 	VPDPBUSD.BCST 16(BX), Z27, Z4
 	VPDPBUSD.BCST 48(BX), Z27, Z5
 	VPDPBUSD.BCST 80(BX), Z27, Z6
@@ -4041,7 +4268,8 @@ inner:
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
 	ADDQ          $0x000001a0, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
+	ADDQ          $0x00000040, R14
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -4053,7 +4281,6 @@ inner:
 	VADDPS        Z8, Z1, Z1
 	VADDPS        Z8, Z2, Z2
 	VADDPS        Z8, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -4064,9 +4291,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -4157,15 +4389,16 @@ inner:
 	VZEROUPPER
 	RET
 
-// func vec512IQ4_NLx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512IQ4_NLx1(SB), NOSPLIT, $0-56
+// func vec512IQ4_NLx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512IQ4_NLx1(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z21
@@ -4222,33 +4455,38 @@ block:
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
 	ADDQ          $0x00000120, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
 	VMOVUPS       (DX), Z3
 	VADDPS        Z3, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512IQ4_NLx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512IQ4_NLx2(SB), NOSPLIT, $0-56
+// func vec512IQ4_NLx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512IQ4_NLx2(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z21
@@ -4316,7 +4554,7 @@ block:
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
 	ADDQ          $0x00000120, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -4324,28 +4562,33 @@ block:
 	VMOVUPS       (DX), Z4
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z4, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512IQ4_NLx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512IQ4_NLx4(SB), NOSPLIT, $0-56
+// func vec512IQ4_NLx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512IQ4_NLx4(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z21
@@ -4439,7 +4682,7 @@ block:
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
 	ADDQ          $0x00000120, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -4449,7 +4692,6 @@ block:
 	VADDPS        Z8, Z1, Z1
 	VADDPS        Z8, Z2, Z2
 	VADDPS        Z8, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -4460,9 +4702,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -4523,15 +4770,16 @@ block:
 	VZEROUPPER
 	RET
 
-// func vec512IQ4_XSx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512IQ4_XSx1(SB), NOSPLIT, $0-56
+// func vec512IQ4_XSx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512IQ4_XSx1(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z20
@@ -4595,7 +4843,7 @@ inner:
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
 	ADDQ          $0x00000110, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -4604,26 +4852,31 @@ inner:
 	JZ            store
 	VMOVUPS       (DX), Z3
 	VADDPS        Z3, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512IQ4_XSx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512IQ4_XSx2(SB), NOSPLIT, $0-56
+// func vec512IQ4_XSx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512IQ4_XSx2(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z20
@@ -4698,7 +4951,7 @@ inner:
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
 	ADDQ          $0x00000110, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -4708,28 +4961,33 @@ inner:
 	VMOVUPS       (DX), Z4
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z4, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512IQ4_XSx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512IQ4_XSx4(SB), NOSPLIT, $0-56
+// func vec512IQ4_XSx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512IQ4_XSx4(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z20
@@ -4830,7 +5088,7 @@ inner:
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
 	ADDQ          $0x00000110, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
 	DECQ          R11
 	JNZ           inner
 	DECQ          R10
@@ -4842,7 +5100,6 @@ inner:
 	VADDPS        Z8, Z1, Z1
 	VADDPS        Z8, Z2, Z2
 	VADDPS        Z8, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -4853,9 +5110,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -4925,15 +5187,16 @@ inner:
 	VZEROUPPER
 	RET
 
-// func vec512MXFP4x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512MXFP4x1(SB), NOSPLIT, $0-56
+// func vec512MXFP4x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512MXFP4x1(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z21
@@ -4998,33 +5261,38 @@ block:
 	VCVTDQ2PS     Z1, Z1
 	VFMADD231PS   Z3, Z1, Z0
 	ADDQ          $0x00000110, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
 	VMOVUPS       (DX), Z3
 	VADDPS        Z3, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512MXFP4x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512MXFP4x2(SB), NOSPLIT, $0-56
+// func vec512MXFP4x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512MXFP4x2(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z21
@@ -5100,7 +5368,7 @@ block:
 	VCVTDQ2PS     Z3, Z3
 	VFMADD231PS   Z5, Z3, Z1
 	ADDQ          $0x00000110, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -5108,28 +5376,33 @@ block:
 	VMOVUPS       (DX), Z4
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z4, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func vec512MXFP4x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·vec512MXFP4x4(SB), NOSPLIT, $0-56
+// func vec512MXFP4x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·vec512MXFP4x4(SB), NOSPLIT, $0-64
 	MOVQ            w+0(FP), AX
 	MOVQ            acts+8(FP), R9
-	MOVQ            out+16(FP), CX
-	MOVQ            bias+24(FP), DX
-	MOVQ            blocks+32(FP), SI
-	MOVQ            rowBlocks+40(FP), DI
-	MOVQ            outStride+48(FP), R8
+	MOVQ            sums16+16(FP), R15
+	MOVQ            out+24(FP), CX
+	MOVQ            bias+32(FP), DX
+	MOVQ            blocks+40(FP), SI
+	MOVQ            n+48(FP), DI
+	MOVQ            outStride+56(FP), R8
 	SHLQ            $0x02, R8
 	MOVL            $0x0f0f0f0f, R13
 	VPBROADCASTD    R13, Z21
@@ -5231,7 +5504,7 @@ block:
 	VCVTDQ2PS     Z7, Z7
 	VFMADD231PS   Z9, Z7, Z3
 	ADDQ          $0x00000110, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -5241,7 +5514,6 @@ block:
 	VADDPS        Z8, Z1, Z1
 	VADDPS        Z8, Z2, Z2
 	VADDPS        Z8, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -5252,9 +5524,14 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
@@ -5323,15 +5600,16 @@ block:
 	VZEROUPPER
 	RET
 
-// func tile512g32x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32x1(SB), NOSPLIT, $0-56
+// func tile512g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g32x1(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -5362,33 +5640,38 @@ block:
 	VCVTDQ2PS     Z4, Z4
 	VFMADD231PS   Z2, Z4, Z0
 	ADDQ          $0x00000240, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
 	VMOVUPS       (DX), Z1
 	VADDPS        Z1, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32x2(SB), NOSPLIT, $0-56
+// func tile512g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g32x2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -5432,7 +5715,7 @@ block:
 	VCVTDQ2PS     Z6, Z6
 	VFMADD231PS   Z4, Z6, Z1
 	ADDQ          $0x00000240, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -5440,28 +5723,33 @@ block:
 	VMOVUPS       (DX), Z2
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z2, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32x4(SB), NOSPLIT, $0-56
+// func tile512g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g32x4(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -5531,7 +5819,7 @@ block:
 	VCVTDQ2PS     Z10, Z10
 	VFMADD231PS   Z6, Z10, Z3
 	ADDQ          $0x00000240, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -5541,7 +5829,6 @@ block:
 	VADDPS        Z4, Z1, Z1
 	VADDPS        Z4, Z2, Z2
 	VADDPS        Z4, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -5552,21 +5839,27 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32x8(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32x8(SB), NOSPLIT, $0-56
+// func tile512g32x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g32x8(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -5688,7 +5981,7 @@ block:
 	VCVTDQ2PS     Z18, Z18
 	VFMADD231PS   Z10, Z18, Z7
 	ADDQ          $0x00000240, AX
-	ADDQ          $0x000001e0, BX
+	ADDQ          $0x00000160, BX
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -5702,7 +5995,6 @@ block:
 	VADDPS        Z8, Z5, Z5
 	VADDPS        Z8, Z6, Z6
 	VADDPS        Z8, Z7, Z7
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -5721,22 +6013,31 @@ store:
 	VMOVUPS Z6, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z7, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32x16(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32x16(SB), NOSPLIT, $0-56
-	MOVQ w+0(FP), AX
-	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
-	SHLQ $0x02, R8
+// func pair512g32x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·pair512g32x8(SB), NOSPLIT, $0-64
+	MOVQ  w+0(FP), AX
+	MOVQ  acts+8(FP), R9
+	MOVQ  sums16+16(FP), R15
+	MOVQ  out+24(FP), CX
+	MOVQ  bias+32(FP), DX
+	MOVQ  blocks+40(FP), SI
+	MOVQ  n+48(FP), DI
+	MOVQ  outStride+56(FP), R8
+	SHLQ  $0x02, R8
+	MOVQ  SI, R13
+	IMULQ $0x00000240, R13
+	MOVQ  R13, R11
 
 rows:
 	VPXORD Z0, Z0, Z0
@@ -5759,280 +6060,377 @@ rows:
 	MOVQ   SI, R10
 
 block:
-	VMOVDQU64     (AX), Z24
-	VMOVDQU64     64(AX), Z25
-	VMOVDQU64     128(AX), Z26
-	VMOVDQU64     192(AX), Z27
-	VMOVDQU64     256(AX), Z28
-	VMOVDQU64     320(AX), Z29
-	VMOVDQU64     384(AX), Z30
-	VMOVDQU64     448(AX), Z31
-	VMOVUPS       512(AX), Z16
-	VPBROADCASTD  576(BX), Z19
-	VPBROADCASTD  580(BX), Z20
-	VPBROADCASTD  584(BX), Z21
-	VPBROADCASTD  588(BX), Z22
-	VPBROADCASTD  592(BX), Z23
-	VPDPBUSD.BCST (BX), Z24, Z19
-	VPDPBUSD.BCST 32(BX), Z24, Z20
-	VPDPBUSD.BCST 64(BX), Z24, Z21
-	VPDPBUSD.BCST 96(BX), Z24, Z22
-	VPDPBUSD.BCST 128(BX), Z24, Z23
-	VPDPBUSD.BCST 4(BX), Z25, Z19
-	VPDPBUSD.BCST 36(BX), Z25, Z20
-	VPDPBUSD.BCST 68(BX), Z25, Z21
-	VPDPBUSD.BCST 100(BX), Z25, Z22
-	VPDPBUSD.BCST 132(BX), Z25, Z23
-	VPDPBUSD.BCST 8(BX), Z26, Z19
-	VPDPBUSD.BCST 40(BX), Z26, Z20
-	VPDPBUSD.BCST 72(BX), Z26, Z21
-	VPDPBUSD.BCST 104(BX), Z26, Z22
-	VPDPBUSD.BCST 136(BX), Z26, Z23
-	VPDPBUSD.BCST 12(BX), Z27, Z19
-	VPDPBUSD.BCST 44(BX), Z27, Z20
-	VPDPBUSD.BCST 76(BX), Z27, Z21
-	VPDPBUSD.BCST 108(BX), Z27, Z22
-	VPDPBUSD.BCST 140(BX), Z27, Z23
-	VPDPBUSD.BCST 16(BX), Z28, Z19
-	VPDPBUSD.BCST 48(BX), Z28, Z20
-	VPDPBUSD.BCST 80(BX), Z28, Z21
-	VPDPBUSD.BCST 112(BX), Z28, Z22
-	VPDPBUSD.BCST 144(BX), Z28, Z23
-	VPDPBUSD.BCST 20(BX), Z29, Z19
-	VPDPBUSD.BCST 52(BX), Z29, Z20
-	VPDPBUSD.BCST 84(BX), Z29, Z21
-	VPDPBUSD.BCST 116(BX), Z29, Z22
-	VPDPBUSD.BCST 148(BX), Z29, Z23
-	VPDPBUSD.BCST 24(BX), Z30, Z19
-	VPDPBUSD.BCST 56(BX), Z30, Z20
-	VPDPBUSD.BCST 88(BX), Z30, Z21
-	VPDPBUSD.BCST 120(BX), Z30, Z22
-	VPDPBUSD.BCST 152(BX), Z30, Z23
-	VPDPBUSD.BCST 28(BX), Z31, Z19
-	VPDPBUSD.BCST 60(BX), Z31, Z20
-	VPDPBUSD.BCST 92(BX), Z31, Z21
-	VPDPBUSD.BCST 124(BX), Z31, Z22
-	VPDPBUSD.BCST 156(BX), Z31, Z23
-	VMULPS.BCST   512(BX), Z16, Z17
-	VCVTDQ2PS     Z19, Z19
-	VFMADD231PS   Z17, Z19, Z0
-	VMULPS.BCST   516(BX), Z16, Z18
-	VCVTDQ2PS     Z20, Z20
-	VFMADD231PS   Z18, Z20, Z1
-	VMULPS.BCST   520(BX), Z16, Z17
-	VCVTDQ2PS     Z21, Z21
-	VFMADD231PS   Z17, Z21, Z2
-	VMULPS.BCST   524(BX), Z16, Z18
-	VCVTDQ2PS     Z22, Z22
-	VFMADD231PS   Z18, Z22, Z3
-	VMULPS.BCST   528(BX), Z16, Z17
-	VCVTDQ2PS     Z23, Z23
-	VFMADD231PS   Z17, Z23, Z4
-	VPBROADCASTD  596(BX), Z19
-	VPBROADCASTD  600(BX), Z20
-	VPBROADCASTD  604(BX), Z21
-	VPBROADCASTD  608(BX), Z22
-	VPBROADCASTD  612(BX), Z23
-	VPDPBUSD.BCST 160(BX), Z24, Z19
-	VPDPBUSD.BCST 192(BX), Z24, Z20
-	VPDPBUSD.BCST 224(BX), Z24, Z21
-	VPDPBUSD.BCST 256(BX), Z24, Z22
-	VPDPBUSD.BCST 288(BX), Z24, Z23
-	VPDPBUSD.BCST 164(BX), Z25, Z19
-	VPDPBUSD.BCST 196(BX), Z25, Z20
-	VPDPBUSD.BCST 228(BX), Z25, Z21
-	VPDPBUSD.BCST 260(BX), Z25, Z22
-	VPDPBUSD.BCST 292(BX), Z25, Z23
-	VPDPBUSD.BCST 168(BX), Z26, Z19
-	VPDPBUSD.BCST 200(BX), Z26, Z20
-	VPDPBUSD.BCST 232(BX), Z26, Z21
-	VPDPBUSD.BCST 264(BX), Z26, Z22
-	VPDPBUSD.BCST 296(BX), Z26, Z23
-	VPDPBUSD.BCST 172(BX), Z27, Z19
-	VPDPBUSD.BCST 204(BX), Z27, Z20
-	VPDPBUSD.BCST 236(BX), Z27, Z21
-	VPDPBUSD.BCST 268(BX), Z27, Z22
-	VPDPBUSD.BCST 300(BX), Z27, Z23
-	VPDPBUSD.BCST 176(BX), Z28, Z19
-	VPDPBUSD.BCST 208(BX), Z28, Z20
-	VPDPBUSD.BCST 240(BX), Z28, Z21
-	VPDPBUSD.BCST 272(BX), Z28, Z22
-	VPDPBUSD.BCST 304(BX), Z28, Z23
-	VPDPBUSD.BCST 180(BX), Z29, Z19
-	VPDPBUSD.BCST 212(BX), Z29, Z20
-	VPDPBUSD.BCST 244(BX), Z29, Z21
-	VPDPBUSD.BCST 276(BX), Z29, Z22
-	VPDPBUSD.BCST 308(BX), Z29, Z23
-	VPDPBUSD.BCST 184(BX), Z30, Z19
-	VPDPBUSD.BCST 216(BX), Z30, Z20
-	VPDPBUSD.BCST 248(BX), Z30, Z21
-	VPDPBUSD.BCST 280(BX), Z30, Z22
-	VPDPBUSD.BCST 312(BX), Z30, Z23
-	VPDPBUSD.BCST 188(BX), Z31, Z19
-	VPDPBUSD.BCST 220(BX), Z31, Z20
-	VPDPBUSD.BCST 252(BX), Z31, Z21
-	VPDPBUSD.BCST 284(BX), Z31, Z22
-	VPDPBUSD.BCST 316(BX), Z31, Z23
-	VMULPS.BCST   532(BX), Z16, Z18
-	VCVTDQ2PS     Z19, Z19
-	VFMADD231PS   Z18, Z19, Z5
-	VMULPS.BCST   536(BX), Z16, Z17
-	VCVTDQ2PS     Z20, Z20
-	VFMADD231PS   Z17, Z20, Z6
-	VMULPS.BCST   540(BX), Z16, Z18
-	VCVTDQ2PS     Z21, Z21
-	VFMADD231PS   Z18, Z21, Z7
-	VMULPS.BCST   544(BX), Z16, Z17
-	VCVTDQ2PS     Z22, Z22
-	VFMADD231PS   Z17, Z22, Z8
-	VMULPS.BCST   548(BX), Z16, Z18
-	VCVTDQ2PS     Z23, Z23
-	VFMADD231PS   Z18, Z23, Z9
-	VPBROADCASTD  616(BX), Z19
-	VPBROADCASTD  620(BX), Z20
-	VPBROADCASTD  624(BX), Z21
-	VPBROADCASTD  628(BX), Z22
-	VPBROADCASTD  632(BX), Z23
-	VPDPBUSD.BCST 320(BX), Z24, Z19
-	VPDPBUSD.BCST 352(BX), Z24, Z20
-	VPDPBUSD.BCST 384(BX), Z24, Z21
-	VPDPBUSD.BCST 416(BX), Z24, Z22
-	VPDPBUSD.BCST 448(BX), Z24, Z23
-	VPDPBUSD.BCST 324(BX), Z25, Z19
-	VPDPBUSD.BCST 356(BX), Z25, Z20
-	VPDPBUSD.BCST 388(BX), Z25, Z21
-	VPDPBUSD.BCST 420(BX), Z25, Z22
-	VPDPBUSD.BCST 452(BX), Z25, Z23
-	VPDPBUSD.BCST 328(BX), Z26, Z19
-	VPDPBUSD.BCST 360(BX), Z26, Z20
-	VPDPBUSD.BCST 392(BX), Z26, Z21
-	VPDPBUSD.BCST 424(BX), Z26, Z22
-	VPDPBUSD.BCST 456(BX), Z26, Z23
-	VPDPBUSD.BCST 332(BX), Z27, Z19
-	VPDPBUSD.BCST 364(BX), Z27, Z20
-	VPDPBUSD.BCST 396(BX), Z27, Z21
-	VPDPBUSD.BCST 428(BX), Z27, Z22
-	VPDPBUSD.BCST 460(BX), Z27, Z23
-	VPDPBUSD.BCST 336(BX), Z28, Z19
-	VPDPBUSD.BCST 368(BX), Z28, Z20
-	VPDPBUSD.BCST 400(BX), Z28, Z21
-	VPDPBUSD.BCST 432(BX), Z28, Z22
-	VPDPBUSD.BCST 464(BX), Z28, Z23
-	VPDPBUSD.BCST 340(BX), Z29, Z19
-	VPDPBUSD.BCST 372(BX), Z29, Z20
-	VPDPBUSD.BCST 404(BX), Z29, Z21
-	VPDPBUSD.BCST 436(BX), Z29, Z22
-	VPDPBUSD.BCST 468(BX), Z29, Z23
-	VPDPBUSD.BCST 344(BX), Z30, Z19
-	VPDPBUSD.BCST 376(BX), Z30, Z20
-	VPDPBUSD.BCST 408(BX), Z30, Z21
-	VPDPBUSD.BCST 440(BX), Z30, Z22
-	VPDPBUSD.BCST 472(BX), Z30, Z23
-	VPDPBUSD.BCST 348(BX), Z31, Z19
-	VPDPBUSD.BCST 380(BX), Z31, Z20
-	VPDPBUSD.BCST 412(BX), Z31, Z21
-	VPDPBUSD.BCST 444(BX), Z31, Z22
-	VPDPBUSD.BCST 476(BX), Z31, Z23
-	VMULPS.BCST   552(BX), Z16, Z17
-	VCVTDQ2PS     Z19, Z19
-	VFMADD231PS   Z17, Z19, Z10
-	VMULPS.BCST   556(BX), Z16, Z18
-	VCVTDQ2PS     Z20, Z20
-	VFMADD231PS   Z18, Z20, Z11
-	VMULPS.BCST   560(BX), Z16, Z17
-	VCVTDQ2PS     Z21, Z21
-	VFMADD231PS   Z17, Z21, Z12
-	VMULPS.BCST   564(BX), Z16, Z18
-	VCVTDQ2PS     Z22, Z22
-	VFMADD231PS   Z18, Z22, Z13
-	VMULPS.BCST   568(BX), Z16, Z17
-	VCVTDQ2PS     Z23, Z23
-	VFMADD231PS   Z17, Z23, Z14
-	VPBROADCASTD  636(BX), Z19
-	VPDPBUSD.BCST 480(BX), Z24, Z19
-	VPDPBUSD.BCST 484(BX), Z25, Z19
-	VPDPBUSD.BCST 488(BX), Z26, Z19
-	VPDPBUSD.BCST 492(BX), Z27, Z19
-	VPDPBUSD.BCST 496(BX), Z28, Z19
-	VPDPBUSD.BCST 500(BX), Z29, Z19
-	VPDPBUSD.BCST 504(BX), Z30, Z19
-	VPDPBUSD.BCST 508(BX), Z31, Z19
-	VMULPS.BCST   572(BX), Z16, Z18
-	VCVTDQ2PS     Z19, Z19
-	VFMADD231PS   Z18, Z19, Z15
-	ADDQ          $0x00000240, AX
-	ADDQ          $0x000003c0, BX
-	DECQ          R10
-	JNZ           block
-	TESTQ         DX, DX
-	JZ            store
-	VMOVUPS       (DX), Z16
-	VADDPS        Z16, Z0, Z0
-	VADDPS        Z16, Z1, Z1
-	VADDPS        Z16, Z2, Z2
-	VADDPS        Z16, Z3, Z3
-	VADDPS        Z16, Z4, Z4
-	VADDPS        Z16, Z5, Z5
-	VADDPS        Z16, Z6, Z6
-	VADDPS        Z16, Z7, Z7
-	VADDPS        Z16, Z8, Z8
-	VADDPS        Z16, Z9, Z9
-	VADDPS        Z16, Z10, Z10
-	VADDPS        Z16, Z11, Z11
-	VADDPS        Z16, Z12, Z12
-	VADDPS        Z16, Z13, Z13
-	VADDPS        Z16, Z14, Z14
-	VADDPS        Z16, Z15, Z15
-	ADDQ          $0x40, DX
+	LEAQ         (AX)(R11*1), R13
+	VMOVUPS      512(AX), Z26
+	VMOVUPS      512(R13), Z27
+	VPBROADCASTD 288(BX), Z16
+	VPBROADCASTD 288(BX), Z20
+	VPBROADCASTD 292(BX), Z17
+	VPBROADCASTD 292(BX), Z21
+	VPBROADCASTD 296(BX), Z18
+	VPBROADCASTD 296(BX), Z22
+	VPBROADCASTD 300(BX), Z19
+	VPBROADCASTD 300(BX), Z23
+	VMOVDQU64    (AX), Z24
+	VMOVDQU64    (R13), Z25
+	VPBROADCASTD (BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 32(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 64(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 96(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    64(AX), Z24
+	VMOVDQU64    64(R13), Z25
+	VPBROADCASTD 4(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 36(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 68(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 100(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    128(AX), Z24
+	VMOVDQU64    128(R13), Z25
+	VPBROADCASTD 8(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 40(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 72(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 104(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    192(AX), Z24
+	VMOVDQU64    192(R13), Z25
+	VPBROADCASTD 12(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 44(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 76(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 108(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    256(AX), Z24
+	VMOVDQU64    256(R13), Z25
+	VPBROADCASTD 16(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 48(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 80(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 112(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    320(AX), Z24
+	VMOVDQU64    320(R13), Z25
+	VPBROADCASTD 20(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 52(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 84(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 116(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    384(AX), Z24
+	VMOVDQU64    384(R13), Z25
+	VPBROADCASTD 24(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 56(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 88(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 120(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    448(AX), Z24
+	VMOVDQU64    448(R13), Z25
+	VPBROADCASTD 28(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 60(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 92(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 124(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 256(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z0
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z8
+	VBROADCASTSS 260(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z1
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z9
+	VBROADCASTSS 264(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z2
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z10
+	VBROADCASTSS 268(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z3
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z11
+	VPBROADCASTD 304(BX), Z16
+	VPBROADCASTD 304(BX), Z20
+	VPBROADCASTD 308(BX), Z17
+	VPBROADCASTD 308(BX), Z21
+	VPBROADCASTD 312(BX), Z18
+	VPBROADCASTD 312(BX), Z22
+	VPBROADCASTD 316(BX), Z19
+	VPBROADCASTD 316(BX), Z23
+	VMOVDQU64    (AX), Z24
+	VMOVDQU64    (R13), Z25
+	VPBROADCASTD 128(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 160(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 192(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 224(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    64(AX), Z24
+	VMOVDQU64    64(R13), Z25
+	VPBROADCASTD 132(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 164(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 196(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 228(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    128(AX), Z24
+	VMOVDQU64    128(R13), Z25
+	VPBROADCASTD 136(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 168(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 200(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 232(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    192(AX), Z24
+	VMOVDQU64    192(R13), Z25
+	VPBROADCASTD 140(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 172(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 204(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 236(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    256(AX), Z24
+	VMOVDQU64    256(R13), Z25
+	VPBROADCASTD 144(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 176(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 208(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 240(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    320(AX), Z24
+	VMOVDQU64    320(R13), Z25
+	VPBROADCASTD 148(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 180(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 212(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 244(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    384(AX), Z24
+	VMOVDQU64    384(R13), Z25
+	VPBROADCASTD 152(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 184(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 216(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 248(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    448(AX), Z24
+	VMOVDQU64    448(R13), Z25
+	VPBROADCASTD 156(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 188(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 220(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 252(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 272(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z4
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z12
+	VBROADCASTSS 276(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z5
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z13
+	VBROADCASTSS 280(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z6
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z14
+	VBROADCASTSS 284(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z7
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z15
+	ADDQ         $0x00000240, AX
+	ADDQ         $0x00000160, BX
+	DECQ         R10
+	JNZ          block
+	TESTQ        DX, DX
+	JZ           store
+	VMOVUPS      (DX), Z30
+	VADDPS       Z30, Z0, Z0
+	VADDPS       Z30, Z1, Z1
+	VADDPS       Z30, Z2, Z2
+	VADDPS       Z30, Z3, Z3
+	VADDPS       Z30, Z4, Z4
+	VADDPS       Z30, Z5, Z5
+	VADDPS       Z30, Z6, Z6
+	VADDPS       Z30, Z7, Z7
+	VMOVUPS      64(DX), Z31
+	VADDPS       Z31, Z8, Z8
+	VADDPS       Z31, Z9, Z9
+	VADDPS       Z31, Z10, Z10
+	VADDPS       Z31, Z11, Z11
+	VADDPS       Z31, Z12, Z12
+	VADDPS       Z31, Z13, Z13
+	VADDPS       Z31, Z14, Z14
+	VADDPS       Z31, Z15, Z15
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
+	VMOVUPS Z8, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
+	VMOVUPS Z9, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z2, (R12)
+	VMOVUPS Z10, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
+	VMOVUPS Z11, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z4, (R12)
+	VMOVUPS Z12, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z5, (R12)
+	VMOVUPS Z13, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z6, (R12)
+	VMOVUPS Z14, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z7, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z8, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z9, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z10, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z11, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z12, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z13, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z14, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z15, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	VMOVUPS Z15, 64(R12)
+	ADDQ    R11, AX
+	ADDQ    $0x00000080, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000080, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32minx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32minx1(SB), NOSPLIT, $0-56
+// func tile512g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g32minx1(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -6065,33 +6463,38 @@ block:
 	VMOVUPS          576(AX), Z1
 	VFMADD231PS.BCST 40(BX), Z1, Z0
 	ADDQ             $0x00000280, AX
-	ADDQ             $0x0000003c, BX
+	ADDQ             $0x0000002c, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
 	VMOVUPS          (DX), Z1
 	VADDPS           Z1, Z0, Z0
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32minx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32minx2(SB), NOSPLIT, $0-56
+// func tile512g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g32minx2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -6138,7 +6541,7 @@ block:
 	VFMADD231PS.BCST 80(BX), Z2, Z0
 	VFMADD231PS.BCST 84(BX), Z2, Z1
 	ADDQ             $0x00000280, AX
-	ADDQ             $0x00000078, BX
+	ADDQ             $0x00000058, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -6146,28 +6549,33 @@ block:
 	VMOVUPS          (DX), Z2
 	VADDPS           Z2, Z0, Z0
 	VADDPS           Z2, Z1, Z1
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32minx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32minx4(SB), NOSPLIT, $0-56
+// func tile512g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g32minx4(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -6242,7 +6650,7 @@ block:
 	VFMADD231PS.BCST 168(BX), Z4, Z2
 	VFMADD231PS.BCST 172(BX), Z4, Z3
 	ADDQ             $0x00000280, AX
-	ADDQ             $0x000000f0, BX
+	ADDQ             $0x000000b0, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -6252,7 +6660,6 @@ block:
 	VADDPS           Z4, Z1, Z1
 	VADDPS           Z4, Z2, Z2
 	VADDPS           Z4, Z3, Z3
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -6263,21 +6670,27 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32minx8(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32minx8(SB), NOSPLIT, $0-56
+// func tile512g32minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g32minx8(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -6408,7 +6821,7 @@ block:
 	VFMADD231PS.BCST 344(BX), Z8, Z6
 	VFMADD231PS.BCST 348(BX), Z8, Z7
 	ADDQ             $0x00000280, AX
-	ADDQ             $0x000001e0, BX
+	ADDQ             $0x00000160, BX
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -6422,7 +6835,6 @@ block:
 	VADDPS           Z8, Z5, Z5
 	VADDPS           Z8, Z6, Z6
 	VADDPS           Z8, Z7, Z7
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -6441,22 +6853,31 @@ store:
 	VMOVUPS Z6, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z7, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g32minx16(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g32minx16(SB), NOSPLIT, $0-56
-	MOVQ w+0(FP), AX
-	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
-	SHLQ $0x02, R8
+// func pair512g32minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·pair512g32minx8(SB), NOSPLIT, $0-64
+	MOVQ  w+0(FP), AX
+	MOVQ  acts+8(FP), R9
+	MOVQ  sums16+16(FP), R15
+	MOVQ  out+24(FP), CX
+	MOVQ  bias+32(FP), DX
+	MOVQ  blocks+40(FP), SI
+	MOVQ  n+48(FP), DI
+	MOVQ  outStride+56(FP), R8
+	SHLQ  $0x02, R8
+	MOVQ  SI, R13
+	IMULQ $0x00000280, R13
+	MOVQ  R13, R11
 
 rows:
 	VPXORD Z0, Z0, Z0
@@ -6479,302 +6900,409 @@ rows:
 	MOVQ   SI, R10
 
 block:
-	VMOVDQU64        (AX), Z24
-	VMOVDQU64        64(AX), Z25
-	VMOVDQU64        128(AX), Z26
-	VMOVDQU64        192(AX), Z27
-	VMOVDQU64        256(AX), Z28
-	VMOVDQU64        320(AX), Z29
-	VMOVDQU64        384(AX), Z30
-	VMOVDQU64        448(AX), Z31
-	VMOVUPS          512(AX), Z16
-	VPBROADCASTD     576(BX), Z19
-	VPBROADCASTD     580(BX), Z20
-	VPBROADCASTD     584(BX), Z21
-	VPBROADCASTD     588(BX), Z22
-	VPBROADCASTD     592(BX), Z23
-	VPDPBUSD.BCST    (BX), Z24, Z19
-	VPDPBUSD.BCST    32(BX), Z24, Z20
-	VPDPBUSD.BCST    64(BX), Z24, Z21
-	VPDPBUSD.BCST    96(BX), Z24, Z22
-	VPDPBUSD.BCST    128(BX), Z24, Z23
-	VPDPBUSD.BCST    4(BX), Z25, Z19
-	VPDPBUSD.BCST    36(BX), Z25, Z20
-	VPDPBUSD.BCST    68(BX), Z25, Z21
-	VPDPBUSD.BCST    100(BX), Z25, Z22
-	VPDPBUSD.BCST    132(BX), Z25, Z23
-	VPDPBUSD.BCST    8(BX), Z26, Z19
-	VPDPBUSD.BCST    40(BX), Z26, Z20
-	VPDPBUSD.BCST    72(BX), Z26, Z21
-	VPDPBUSD.BCST    104(BX), Z26, Z22
-	VPDPBUSD.BCST    136(BX), Z26, Z23
-	VPDPBUSD.BCST    12(BX), Z27, Z19
-	VPDPBUSD.BCST    44(BX), Z27, Z20
-	VPDPBUSD.BCST    76(BX), Z27, Z21
-	VPDPBUSD.BCST    108(BX), Z27, Z22
-	VPDPBUSD.BCST    140(BX), Z27, Z23
-	VPDPBUSD.BCST    16(BX), Z28, Z19
-	VPDPBUSD.BCST    48(BX), Z28, Z20
-	VPDPBUSD.BCST    80(BX), Z28, Z21
-	VPDPBUSD.BCST    112(BX), Z28, Z22
-	VPDPBUSD.BCST    144(BX), Z28, Z23
-	VPDPBUSD.BCST    20(BX), Z29, Z19
-	VPDPBUSD.BCST    52(BX), Z29, Z20
-	VPDPBUSD.BCST    84(BX), Z29, Z21
-	VPDPBUSD.BCST    116(BX), Z29, Z22
-	VPDPBUSD.BCST    148(BX), Z29, Z23
-	VPDPBUSD.BCST    24(BX), Z30, Z19
-	VPDPBUSD.BCST    56(BX), Z30, Z20
-	VPDPBUSD.BCST    88(BX), Z30, Z21
-	VPDPBUSD.BCST    120(BX), Z30, Z22
-	VPDPBUSD.BCST    152(BX), Z30, Z23
-	VPDPBUSD.BCST    28(BX), Z31, Z19
-	VPDPBUSD.BCST    60(BX), Z31, Z20
-	VPDPBUSD.BCST    92(BX), Z31, Z21
-	VPDPBUSD.BCST    124(BX), Z31, Z22
-	VPDPBUSD.BCST    156(BX), Z31, Z23
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        Z19, Z19
-	VFMADD231PS      Z17, Z19, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      Z18, Z20, Z1
-	VMULPS.BCST      520(BX), Z16, Z17
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z17, Z21, Z2
-	VMULPS.BCST      524(BX), Z16, Z18
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z18, Z22, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z17, Z23, Z4
-	VPBROADCASTD     596(BX), Z19
-	VPBROADCASTD     600(BX), Z20
-	VPBROADCASTD     604(BX), Z21
-	VPBROADCASTD     608(BX), Z22
-	VPBROADCASTD     612(BX), Z23
-	VPDPBUSD.BCST    160(BX), Z24, Z19
-	VPDPBUSD.BCST    192(BX), Z24, Z20
-	VPDPBUSD.BCST    224(BX), Z24, Z21
-	VPDPBUSD.BCST    256(BX), Z24, Z22
-	VPDPBUSD.BCST    288(BX), Z24, Z23
-	VPDPBUSD.BCST    164(BX), Z25, Z19
-	VPDPBUSD.BCST    196(BX), Z25, Z20
-	VPDPBUSD.BCST    228(BX), Z25, Z21
-	VPDPBUSD.BCST    260(BX), Z25, Z22
-	VPDPBUSD.BCST    292(BX), Z25, Z23
-	VPDPBUSD.BCST    168(BX), Z26, Z19
-	VPDPBUSD.BCST    200(BX), Z26, Z20
-	VPDPBUSD.BCST    232(BX), Z26, Z21
-	VPDPBUSD.BCST    264(BX), Z26, Z22
-	VPDPBUSD.BCST    296(BX), Z26, Z23
-	VPDPBUSD.BCST    172(BX), Z27, Z19
-	VPDPBUSD.BCST    204(BX), Z27, Z20
-	VPDPBUSD.BCST    236(BX), Z27, Z21
-	VPDPBUSD.BCST    268(BX), Z27, Z22
-	VPDPBUSD.BCST    300(BX), Z27, Z23
-	VPDPBUSD.BCST    176(BX), Z28, Z19
-	VPDPBUSD.BCST    208(BX), Z28, Z20
-	VPDPBUSD.BCST    240(BX), Z28, Z21
-	VPDPBUSD.BCST    272(BX), Z28, Z22
-	VPDPBUSD.BCST    304(BX), Z28, Z23
-	VPDPBUSD.BCST    180(BX), Z29, Z19
-	VPDPBUSD.BCST    212(BX), Z29, Z20
-	VPDPBUSD.BCST    244(BX), Z29, Z21
-	VPDPBUSD.BCST    276(BX), Z29, Z22
-	VPDPBUSD.BCST    308(BX), Z29, Z23
-	VPDPBUSD.BCST    184(BX), Z30, Z19
-	VPDPBUSD.BCST    216(BX), Z30, Z20
-	VPDPBUSD.BCST    248(BX), Z30, Z21
-	VPDPBUSD.BCST    280(BX), Z30, Z22
-	VPDPBUSD.BCST    312(BX), Z30, Z23
-	VPDPBUSD.BCST    188(BX), Z31, Z19
-	VPDPBUSD.BCST    220(BX), Z31, Z20
-	VPDPBUSD.BCST    252(BX), Z31, Z21
-	VPDPBUSD.BCST    284(BX), Z31, Z22
-	VPDPBUSD.BCST    316(BX), Z31, Z23
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        Z19, Z19
-	VFMADD231PS      Z18, Z19, Z5
-	VMULPS.BCST      536(BX), Z16, Z17
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      Z17, Z20, Z6
-	VMULPS.BCST      540(BX), Z16, Z18
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z18, Z21, Z7
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z17, Z22, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z18, Z23, Z9
-	VPBROADCASTD     616(BX), Z19
-	VPBROADCASTD     620(BX), Z20
-	VPBROADCASTD     624(BX), Z21
-	VPBROADCASTD     628(BX), Z22
-	VPBROADCASTD     632(BX), Z23
-	VPDPBUSD.BCST    320(BX), Z24, Z19
-	VPDPBUSD.BCST    352(BX), Z24, Z20
-	VPDPBUSD.BCST    384(BX), Z24, Z21
-	VPDPBUSD.BCST    416(BX), Z24, Z22
-	VPDPBUSD.BCST    448(BX), Z24, Z23
-	VPDPBUSD.BCST    324(BX), Z25, Z19
-	VPDPBUSD.BCST    356(BX), Z25, Z20
-	VPDPBUSD.BCST    388(BX), Z25, Z21
-	VPDPBUSD.BCST    420(BX), Z25, Z22
-	VPDPBUSD.BCST    452(BX), Z25, Z23
-	VPDPBUSD.BCST    328(BX), Z26, Z19
-	VPDPBUSD.BCST    360(BX), Z26, Z20
-	VPDPBUSD.BCST    392(BX), Z26, Z21
-	VPDPBUSD.BCST    424(BX), Z26, Z22
-	VPDPBUSD.BCST    456(BX), Z26, Z23
-	VPDPBUSD.BCST    332(BX), Z27, Z19
-	VPDPBUSD.BCST    364(BX), Z27, Z20
-	VPDPBUSD.BCST    396(BX), Z27, Z21
-	VPDPBUSD.BCST    428(BX), Z27, Z22
-	VPDPBUSD.BCST    460(BX), Z27, Z23
-	VPDPBUSD.BCST    336(BX), Z28, Z19
-	VPDPBUSD.BCST    368(BX), Z28, Z20
-	VPDPBUSD.BCST    400(BX), Z28, Z21
-	VPDPBUSD.BCST    432(BX), Z28, Z22
-	VPDPBUSD.BCST    464(BX), Z28, Z23
-	VPDPBUSD.BCST    340(BX), Z29, Z19
-	VPDPBUSD.BCST    372(BX), Z29, Z20
-	VPDPBUSD.BCST    404(BX), Z29, Z21
-	VPDPBUSD.BCST    436(BX), Z29, Z22
-	VPDPBUSD.BCST    468(BX), Z29, Z23
-	VPDPBUSD.BCST    344(BX), Z30, Z19
-	VPDPBUSD.BCST    376(BX), Z30, Z20
-	VPDPBUSD.BCST    408(BX), Z30, Z21
-	VPDPBUSD.BCST    440(BX), Z30, Z22
-	VPDPBUSD.BCST    472(BX), Z30, Z23
-	VPDPBUSD.BCST    348(BX), Z31, Z19
-	VPDPBUSD.BCST    380(BX), Z31, Z20
-	VPDPBUSD.BCST    412(BX), Z31, Z21
-	VPDPBUSD.BCST    444(BX), Z31, Z22
-	VPDPBUSD.BCST    476(BX), Z31, Z23
-	VMULPS.BCST      552(BX), Z16, Z17
-	VCVTDQ2PS        Z19, Z19
-	VFMADD231PS      Z17, Z19, Z10
-	VMULPS.BCST      556(BX), Z16, Z18
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      Z18, Z20, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z17, Z21, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z18, Z22, Z13
-	VMULPS.BCST      568(BX), Z16, Z17
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z17, Z23, Z14
-	VPBROADCASTD     636(BX), Z19
-	VPDPBUSD.BCST    480(BX), Z24, Z19
-	VPDPBUSD.BCST    484(BX), Z25, Z19
-	VPDPBUSD.BCST    488(BX), Z26, Z19
-	VPDPBUSD.BCST    492(BX), Z27, Z19
-	VPDPBUSD.BCST    496(BX), Z28, Z19
-	VPDPBUSD.BCST    500(BX), Z29, Z19
-	VPDPBUSD.BCST    504(BX), Z30, Z19
-	VPDPBUSD.BCST    508(BX), Z31, Z19
-	VMULPS.BCST      572(BX), Z16, Z18
-	VCVTDQ2PS        Z19, Z19
-	VFMADD231PS      Z18, Z19, Z15
-	VMOVUPS          576(AX), Z16
-	VFMADD231PS.BCST 640(BX), Z16, Z0
-	VFMADD231PS.BCST 644(BX), Z16, Z1
-	VFMADD231PS.BCST 648(BX), Z16, Z2
-	VFMADD231PS.BCST 652(BX), Z16, Z3
-	VFMADD231PS.BCST 656(BX), Z16, Z4
-	VFMADD231PS.BCST 660(BX), Z16, Z5
-	VFMADD231PS.BCST 664(BX), Z16, Z6
-	VFMADD231PS.BCST 668(BX), Z16, Z7
-	VFMADD231PS.BCST 672(BX), Z16, Z8
-	VFMADD231PS.BCST 676(BX), Z16, Z9
-	VFMADD231PS.BCST 680(BX), Z16, Z10
-	VFMADD231PS.BCST 684(BX), Z16, Z11
-	VFMADD231PS.BCST 688(BX), Z16, Z12
-	VFMADD231PS.BCST 692(BX), Z16, Z13
-	VFMADD231PS.BCST 696(BX), Z16, Z14
-	VFMADD231PS.BCST 700(BX), Z16, Z15
-	ADDQ             $0x00000280, AX
-	ADDQ             $0x000003c0, BX
-	DECQ             R10
-	JNZ              block
-	TESTQ            DX, DX
-	JZ               store
-	VMOVUPS          (DX), Z16
-	VADDPS           Z16, Z0, Z0
-	VADDPS           Z16, Z1, Z1
-	VADDPS           Z16, Z2, Z2
-	VADDPS           Z16, Z3, Z3
-	VADDPS           Z16, Z4, Z4
-	VADDPS           Z16, Z5, Z5
-	VADDPS           Z16, Z6, Z6
-	VADDPS           Z16, Z7, Z7
-	VADDPS           Z16, Z8, Z8
-	VADDPS           Z16, Z9, Z9
-	VADDPS           Z16, Z10, Z10
-	VADDPS           Z16, Z11, Z11
-	VADDPS           Z16, Z12, Z12
-	VADDPS           Z16, Z13, Z13
-	VADDPS           Z16, Z14, Z14
-	VADDPS           Z16, Z15, Z15
-	ADDQ             $0x40, DX
+	LEAQ         (AX)(R11*1), R13
+	VMOVUPS      512(AX), Z26
+	VMOVUPS      512(R13), Z27
+	VPBROADCASTD 288(BX), Z16
+	VPBROADCASTD 288(BX), Z20
+	VPBROADCASTD 292(BX), Z17
+	VPBROADCASTD 292(BX), Z21
+	VPBROADCASTD 296(BX), Z18
+	VPBROADCASTD 296(BX), Z22
+	VPBROADCASTD 300(BX), Z19
+	VPBROADCASTD 300(BX), Z23
+	VMOVDQU64    (AX), Z24
+	VMOVDQU64    (R13), Z25
+	VPBROADCASTD (BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 32(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 64(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 96(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    64(AX), Z24
+	VMOVDQU64    64(R13), Z25
+	VPBROADCASTD 4(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 36(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 68(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 100(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    128(AX), Z24
+	VMOVDQU64    128(R13), Z25
+	VPBROADCASTD 8(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 40(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 72(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 104(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    192(AX), Z24
+	VMOVDQU64    192(R13), Z25
+	VPBROADCASTD 12(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 44(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 76(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 108(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    256(AX), Z24
+	VMOVDQU64    256(R13), Z25
+	VPBROADCASTD 16(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 48(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 80(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 112(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    320(AX), Z24
+	VMOVDQU64    320(R13), Z25
+	VPBROADCASTD 20(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 52(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 84(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 116(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    384(AX), Z24
+	VMOVDQU64    384(R13), Z25
+	VPBROADCASTD 24(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 56(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 88(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 120(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    448(AX), Z24
+	VMOVDQU64    448(R13), Z25
+	VPBROADCASTD 28(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 60(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 92(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 124(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 256(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z0
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z8
+	VBROADCASTSS 260(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z1
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z9
+	VBROADCASTSS 264(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z2
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z10
+	VBROADCASTSS 268(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z3
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z11
+	VPBROADCASTD 304(BX), Z16
+	VPBROADCASTD 304(BX), Z20
+	VPBROADCASTD 308(BX), Z17
+	VPBROADCASTD 308(BX), Z21
+	VPBROADCASTD 312(BX), Z18
+	VPBROADCASTD 312(BX), Z22
+	VPBROADCASTD 316(BX), Z19
+	VPBROADCASTD 316(BX), Z23
+	VMOVDQU64    (AX), Z24
+	VMOVDQU64    (R13), Z25
+	VPBROADCASTD 128(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 160(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 192(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 224(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    64(AX), Z24
+	VMOVDQU64    64(R13), Z25
+	VPBROADCASTD 132(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 164(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 196(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 228(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    128(AX), Z24
+	VMOVDQU64    128(R13), Z25
+	VPBROADCASTD 136(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 168(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 200(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 232(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    192(AX), Z24
+	VMOVDQU64    192(R13), Z25
+	VPBROADCASTD 140(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 172(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 204(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 236(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    256(AX), Z24
+	VMOVDQU64    256(R13), Z25
+	VPBROADCASTD 144(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 176(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 208(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 240(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    320(AX), Z24
+	VMOVDQU64    320(R13), Z25
+	VPBROADCASTD 148(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 180(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 212(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 244(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    384(AX), Z24
+	VMOVDQU64    384(R13), Z25
+	VPBROADCASTD 152(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 184(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 216(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 248(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    448(AX), Z24
+	VMOVDQU64    448(R13), Z25
+	VPBROADCASTD 156(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 188(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 220(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 252(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 272(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z4
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z12
+	VBROADCASTSS 276(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z5
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z13
+	VBROADCASTSS 280(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z6
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z14
+	VBROADCASTSS 284(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z7
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z15
+	VMOVUPS      576(AX), Z26
+	VMOVUPS      576(R13), Z27
+	VBROADCASTSS 320(BX), Z28
+	VFMADD231PS  Z28, Z26, Z0
+	VFMADD231PS  Z28, Z27, Z8
+	VBROADCASTSS 324(BX), Z29
+	VFMADD231PS  Z29, Z26, Z1
+	VFMADD231PS  Z29, Z27, Z9
+	VBROADCASTSS 328(BX), Z28
+	VFMADD231PS  Z28, Z26, Z2
+	VFMADD231PS  Z28, Z27, Z10
+	VBROADCASTSS 332(BX), Z29
+	VFMADD231PS  Z29, Z26, Z3
+	VFMADD231PS  Z29, Z27, Z11
+	VBROADCASTSS 336(BX), Z28
+	VFMADD231PS  Z28, Z26, Z4
+	VFMADD231PS  Z28, Z27, Z12
+	VBROADCASTSS 340(BX), Z29
+	VFMADD231PS  Z29, Z26, Z5
+	VFMADD231PS  Z29, Z27, Z13
+	VBROADCASTSS 344(BX), Z28
+	VFMADD231PS  Z28, Z26, Z6
+	VFMADD231PS  Z28, Z27, Z14
+	VBROADCASTSS 348(BX), Z29
+	VFMADD231PS  Z29, Z26, Z7
+	VFMADD231PS  Z29, Z27, Z15
+	ADDQ         $0x00000280, AX
+	ADDQ         $0x00000160, BX
+	DECQ         R10
+	JNZ          block
+	TESTQ        DX, DX
+	JZ           store
+	VMOVUPS      (DX), Z30
+	VADDPS       Z30, Z0, Z0
+	VADDPS       Z30, Z1, Z1
+	VADDPS       Z30, Z2, Z2
+	VADDPS       Z30, Z3, Z3
+	VADDPS       Z30, Z4, Z4
+	VADDPS       Z30, Z5, Z5
+	VADDPS       Z30, Z6, Z6
+	VADDPS       Z30, Z7, Z7
+	VMOVUPS      64(DX), Z31
+	VADDPS       Z31, Z8, Z8
+	VADDPS       Z31, Z9, Z9
+	VADDPS       Z31, Z10, Z10
+	VADDPS       Z31, Z11, Z11
+	VADDPS       Z31, Z12, Z12
+	VADDPS       Z31, Z13, Z13
+	VADDPS       Z31, Z14, Z14
+	VADDPS       Z31, Z15, Z15
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
+	VMOVUPS Z8, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
+	VMOVUPS Z9, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z2, (R12)
+	VMOVUPS Z10, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
+	VMOVUPS Z11, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z4, (R12)
+	VMOVUPS Z12, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z5, (R12)
+	VMOVUPS Z13, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z6, (R12)
+	VMOVUPS Z14, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z7, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z8, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z9, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z10, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z11, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z12, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z13, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z14, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z15, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	VMOVUPS Z15, 64(R12)
+	ADDQ    R11, AX
+	ADDQ    $0x00000080, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000080, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16x1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16x1(SB), NOSPLIT, $0-56
+// func tile512g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g16x1(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
 	VPXORD Z0, Z0, Z0
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -6783,7 +7311,7 @@ block:
 	VMOVDQU64     128(AX), Z30
 	VMOVDQU64     192(AX), Z31
 	VMOVUPS       512(AX), Z1
-	VPBROADCASTD  44(BX), Z4
+	VPBROADCASTD  (R14), Z4
 	VPDPBUSD.BCST (BX), Z28, Z4
 	VPDPBUSD.BCST 4(BX), Z29, Z4
 	VPDPBUSD.BCST 8(BX), Z30, Z4
@@ -6796,7 +7324,7 @@ block:
 	VMOVDQU64     384(AX), Z30
 	VMOVDQU64     448(AX), Z31
 	VMOVUPS       576(AX), Z1
-	VPBROADCASTD  48(BX), Z4
+	VPBROADCASTD  4(R14), Z4
 	VPDPBUSD.BCST 16(BX), Z28, Z4
 	VPDPBUSD.BCST 20(BX), Z29, Z4
 	VPDPBUSD.BCST 24(BX), Z30, Z4
@@ -6805,39 +7333,46 @@ block:
 	VCVTDQ2PS     Z4, Z4
 	VFMADD231PS   Z2, Z4, Z0
 	ADDQ          $0x00000280, AX
-	ADDQ          $0x0000003c, BX
+	ADDQ          $0x0000002c, BX
+	ADDQ          $0x00000010, R14
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
 	VMOVUPS       (DX), Z1
 	VADDPS        Z1, Z0, Z0
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16x2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16x2(SB), NOSPLIT, $0-56
+// func tile512g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g16x2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -6846,8 +7381,8 @@ block:
 	VMOVDQU64     128(AX), Z30
 	VMOVDQU64     192(AX), Z31
 	VMOVUPS       512(AX), Z2
-	VPBROADCASTD  88(BX), Z5
-	VPBROADCASTD  92(BX), Z6
+	VPBROADCASTD  (R14), Z5
+	VPBROADCASTD  4(R14), Z6
 	VPDPBUSD.BCST (BX), Z28, Z5
 	VPDPBUSD.BCST 32(BX), Z28, Z6
 	VPDPBUSD.BCST 4(BX), Z29, Z5
@@ -6867,8 +7402,8 @@ block:
 	VMOVDQU64     384(AX), Z30
 	VMOVDQU64     448(AX), Z31
 	VMOVUPS       576(AX), Z2
-	VPBROADCASTD  96(BX), Z5
-	VPBROADCASTD  100(BX), Z6
+	VPBROADCASTD  8(R14), Z5
+	VPBROADCASTD  12(R14), Z6
 	VPDPBUSD.BCST 16(BX), Z28, Z5
 	VPDPBUSD.BCST 48(BX), Z28, Z6
 	VPDPBUSD.BCST 20(BX), Z29, Z5
@@ -6884,7 +7419,8 @@ block:
 	VCVTDQ2PS     Z6, Z6
 	VFMADD231PS   Z4, Z6, Z1
 	ADDQ          $0x00000280, AX
-	ADDQ          $0x00000078, BX
+	ADDQ          $0x00000058, BX
+	ADDQ          $0x00000020, R14
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -6892,28 +7428,33 @@ block:
 	VMOVUPS       (DX), Z2
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z2, Z1, Z1
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16x4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16x4(SB), NOSPLIT, $0-56
+// func tile512g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g16x4(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -6922,6 +7463,7 @@ rows:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -6930,10 +7472,10 @@ block:
 	VMOVDQU64     128(AX), Z30
 	VMOVDQU64     192(AX), Z31
 	VMOVUPS       512(AX), Z4
-	VPBROADCASTD  176(BX), Z7
-	VPBROADCASTD  180(BX), Z8
-	VPBROADCASTD  184(BX), Z9
-	VPBROADCASTD  188(BX), Z10
+	VPBROADCASTD  (R14), Z7
+	VPBROADCASTD  4(R14), Z8
+	VPBROADCASTD  8(R14), Z9
+	VPBROADCASTD  12(R14), Z10
 	VPDPBUSD.BCST (BX), Z28, Z7
 	VPDPBUSD.BCST 32(BX), Z28, Z8
 	VPDPBUSD.BCST 64(BX), Z28, Z9
@@ -6967,10 +7509,10 @@ block:
 	VMOVDQU64     384(AX), Z30
 	VMOVDQU64     448(AX), Z31
 	VMOVUPS       576(AX), Z4
-	VPBROADCASTD  192(BX), Z7
-	VPBROADCASTD  196(BX), Z8
-	VPBROADCASTD  200(BX), Z9
-	VPBROADCASTD  204(BX), Z10
+	VPBROADCASTD  16(R14), Z7
+	VPBROADCASTD  20(R14), Z8
+	VPBROADCASTD  24(R14), Z9
+	VPBROADCASTD  28(R14), Z10
 	VPDPBUSD.BCST 16(BX), Z28, Z7
 	VPDPBUSD.BCST 48(BX), Z28, Z8
 	VPDPBUSD.BCST 80(BX), Z28, Z9
@@ -7000,7 +7542,8 @@ block:
 	VCVTDQ2PS     Z10, Z10
 	VFMADD231PS   Z6, Z10, Z3
 	ADDQ          $0x00000280, AX
-	ADDQ          $0x000000f0, BX
+	ADDQ          $0x000000b0, BX
+	ADDQ          $0x00000040, R14
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -7010,7 +7553,6 @@ block:
 	VADDPS        Z4, Z1, Z1
 	VADDPS        Z4, Z2, Z2
 	VADDPS        Z4, Z3, Z3
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -7021,21 +7563,27 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16x8(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16x8(SB), NOSPLIT, $0-56
+// func tile512g16x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g16x8(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -7048,6 +7596,7 @@ rows:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -7056,14 +7605,14 @@ block:
 	VMOVDQU64     128(AX), Z30
 	VMOVDQU64     192(AX), Z31
 	VMOVUPS       512(AX), Z8
-	VPBROADCASTD  352(BX), Z11
-	VPBROADCASTD  356(BX), Z12
-	VPBROADCASTD  360(BX), Z13
-	VPBROADCASTD  364(BX), Z14
-	VPBROADCASTD  368(BX), Z15
-	VPBROADCASTD  372(BX), Z16
-	VPBROADCASTD  376(BX), Z17
-	VPBROADCASTD  380(BX), Z18
+	VPBROADCASTD  (R14), Z11
+	VPBROADCASTD  4(R14), Z12
+	VPBROADCASTD  8(R14), Z13
+	VPBROADCASTD  12(R14), Z14
+	VPBROADCASTD  16(R14), Z15
+	VPBROADCASTD  20(R14), Z16
+	VPBROADCASTD  24(R14), Z17
+	VPBROADCASTD  28(R14), Z18
 	VPDPBUSD.BCST (BX), Z28, Z11
 	VPDPBUSD.BCST 32(BX), Z28, Z12
 	VPDPBUSD.BCST 64(BX), Z28, Z13
@@ -7125,14 +7674,14 @@ block:
 	VMOVDQU64     384(AX), Z30
 	VMOVDQU64     448(AX), Z31
 	VMOVUPS       576(AX), Z8
-	VPBROADCASTD  384(BX), Z11
-	VPBROADCASTD  388(BX), Z12
-	VPBROADCASTD  392(BX), Z13
-	VPBROADCASTD  396(BX), Z14
-	VPBROADCASTD  400(BX), Z15
-	VPBROADCASTD  404(BX), Z16
-	VPBROADCASTD  408(BX), Z17
-	VPBROADCASTD  412(BX), Z18
+	VPBROADCASTD  32(R14), Z11
+	VPBROADCASTD  36(R14), Z12
+	VPBROADCASTD  40(R14), Z13
+	VPBROADCASTD  44(R14), Z14
+	VPBROADCASTD  48(R14), Z15
+	VPBROADCASTD  52(R14), Z16
+	VPBROADCASTD  56(R14), Z17
+	VPBROADCASTD  60(R14), Z18
 	VPDPBUSD.BCST 16(BX), Z28, Z11
 	VPDPBUSD.BCST 48(BX), Z28, Z12
 	VPDPBUSD.BCST 80(BX), Z28, Z13
@@ -7190,7 +7739,8 @@ block:
 	VCVTDQ2PS     Z18, Z18
 	VFMADD231PS   Z10, Z18, Z7
 	ADDQ          $0x00000280, AX
-	ADDQ          $0x000001e0, BX
+	ADDQ          $0x00000160, BX
+	ADDQ          $0x00000080, R14
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -7204,7 +7754,6 @@ block:
 	VADDPS        Z8, Z5, Z5
 	VADDPS        Z8, Z6, Z6
 	VADDPS        Z8, Z7, Z7
-	ADDQ          $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -7223,22 +7772,31 @@ store:
 	VMOVUPS Z6, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z7, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16x16(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16x16(SB), NOSPLIT, $0-56
-	MOVQ w+0(FP), AX
-	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
-	SHLQ $0x02, R8
+// func pair512g16x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·pair512g16x8(SB), NOSPLIT, $0-64
+	MOVQ  w+0(FP), AX
+	MOVQ  acts+8(FP), R9
+	MOVQ  sums16+16(FP), R15
+	MOVQ  out+24(FP), CX
+	MOVQ  bias+32(FP), DX
+	MOVQ  blocks+40(FP), SI
+	MOVQ  n+48(FP), DI
+	MOVQ  outStride+56(FP), R8
+	SHLQ  $0x02, R8
+	MOVQ  SI, R13
+	IMULQ $0x00000280, R13
+	MOVQ  R13, R11
 
 rows:
 	VPXORD Z0, Z0, Z0
@@ -7258,353 +7816,462 @@ rows:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
-	VMOVDQU64     (AX), Z28
-	VMOVDQU64     64(AX), Z29
-	VMOVDQU64     128(AX), Z30
-	VMOVDQU64     192(AX), Z31
-	VMOVUPS       512(AX), Z16
-	VPBROADCASTD  704(BX), Z19
-	VPBROADCASTD  708(BX), Z20
-	VPBROADCASTD  712(BX), Z21
-	VPBROADCASTD  716(BX), Z22
-	VPBROADCASTD  720(BX), Z23
-	VPBROADCASTD  724(BX), Z24
-	VPBROADCASTD  728(BX), Z25
-	VPBROADCASTD  732(BX), Z26
-	VPDPBUSD.BCST (BX), Z28, Z19
-	VPDPBUSD.BCST 32(BX), Z28, Z20
-	VPDPBUSD.BCST 64(BX), Z28, Z21
-	VPDPBUSD.BCST 96(BX), Z28, Z22
-	VPDPBUSD.BCST 128(BX), Z28, Z23
-	VPDPBUSD.BCST 160(BX), Z28, Z24
-	VPDPBUSD.BCST 192(BX), Z28, Z25
-	VPDPBUSD.BCST 224(BX), Z28, Z26
-	VPDPBUSD.BCST 4(BX), Z29, Z19
-	VPDPBUSD.BCST 36(BX), Z29, Z20
-	VPDPBUSD.BCST 68(BX), Z29, Z21
-	VPDPBUSD.BCST 100(BX), Z29, Z22
-	VPDPBUSD.BCST 132(BX), Z29, Z23
-	VPDPBUSD.BCST 164(BX), Z29, Z24
-	VPDPBUSD.BCST 196(BX), Z29, Z25
-	VPDPBUSD.BCST 228(BX), Z29, Z26
-	VPDPBUSD.BCST 8(BX), Z30, Z19
-	VPDPBUSD.BCST 40(BX), Z30, Z20
-	VPDPBUSD.BCST 72(BX), Z30, Z21
-	VPDPBUSD.BCST 104(BX), Z30, Z22
-	VPDPBUSD.BCST 136(BX), Z30, Z23
-	VPDPBUSD.BCST 168(BX), Z30, Z24
-	VPDPBUSD.BCST 200(BX), Z30, Z25
-	VPDPBUSD.BCST 232(BX), Z30, Z26
-	VPDPBUSD.BCST 12(BX), Z31, Z19
-	VPDPBUSD.BCST 44(BX), Z31, Z20
-	VPDPBUSD.BCST 76(BX), Z31, Z21
-	VPDPBUSD.BCST 108(BX), Z31, Z22
-	VPDPBUSD.BCST 140(BX), Z31, Z23
-	VPDPBUSD.BCST 172(BX), Z31, Z24
-	VPDPBUSD.BCST 204(BX), Z31, Z25
-	VPDPBUSD.BCST 236(BX), Z31, Z26
-	VMULPS.BCST   512(BX), Z16, Z17
-	VCVTDQ2PS     Z19, Z19
-	VFMADD231PS   Z17, Z19, Z0
-	VMULPS.BCST   516(BX), Z16, Z18
-	VCVTDQ2PS     Z20, Z20
-	VFMADD231PS   Z18, Z20, Z1
-	VMULPS.BCST   520(BX), Z16, Z17
-	VCVTDQ2PS     Z21, Z21
-	VFMADD231PS   Z17, Z21, Z2
-	VMULPS.BCST   524(BX), Z16, Z18
-	VCVTDQ2PS     Z22, Z22
-	VFMADD231PS   Z18, Z22, Z3
-	VMULPS.BCST   528(BX), Z16, Z17
-	VCVTDQ2PS     Z23, Z23
-	VFMADD231PS   Z17, Z23, Z4
-	VMULPS.BCST   532(BX), Z16, Z18
-	VCVTDQ2PS     Z24, Z24
-	VFMADD231PS   Z18, Z24, Z5
-	VMULPS.BCST   536(BX), Z16, Z17
-	VCVTDQ2PS     Z25, Z25
-	VFMADD231PS   Z17, Z25, Z6
-	VMULPS.BCST   540(BX), Z16, Z18
-	VCVTDQ2PS     Z26, Z26
-	VFMADD231PS   Z18, Z26, Z7
-	VPBROADCASTD  736(BX), Z19
-	VPBROADCASTD  740(BX), Z20
-	VPBROADCASTD  744(BX), Z21
-	VPBROADCASTD  748(BX), Z22
-	VPBROADCASTD  752(BX), Z23
-	VPBROADCASTD  756(BX), Z24
-	VPBROADCASTD  760(BX), Z25
-	VPBROADCASTD  764(BX), Z26
-	VPDPBUSD.BCST 256(BX), Z28, Z19
-	VPDPBUSD.BCST 288(BX), Z28, Z20
-	VPDPBUSD.BCST 320(BX), Z28, Z21
-	VPDPBUSD.BCST 352(BX), Z28, Z22
-	VPDPBUSD.BCST 384(BX), Z28, Z23
-	VPDPBUSD.BCST 416(BX), Z28, Z24
-	VPDPBUSD.BCST 448(BX), Z28, Z25
-	VPDPBUSD.BCST 480(BX), Z28, Z26
-	VPDPBUSD.BCST 260(BX), Z29, Z19
-	VPDPBUSD.BCST 292(BX), Z29, Z20
-	VPDPBUSD.BCST 324(BX), Z29, Z21
-	VPDPBUSD.BCST 356(BX), Z29, Z22
-	VPDPBUSD.BCST 388(BX), Z29, Z23
-	VPDPBUSD.BCST 420(BX), Z29, Z24
-	VPDPBUSD.BCST 452(BX), Z29, Z25
-	VPDPBUSD.BCST 484(BX), Z29, Z26
-	VPDPBUSD.BCST 264(BX), Z30, Z19
-	VPDPBUSD.BCST 296(BX), Z30, Z20
-	VPDPBUSD.BCST 328(BX), Z30, Z21
-	VPDPBUSD.BCST 360(BX), Z30, Z22
-	VPDPBUSD.BCST 392(BX), Z30, Z23
-	VPDPBUSD.BCST 424(BX), Z30, Z24
-	VPDPBUSD.BCST 456(BX), Z30, Z25
-	VPDPBUSD.BCST 488(BX), Z30, Z26
-	VPDPBUSD.BCST 268(BX), Z31, Z19
-	VPDPBUSD.BCST 300(BX), Z31, Z20
-	VPDPBUSD.BCST 332(BX), Z31, Z21
-	VPDPBUSD.BCST 364(BX), Z31, Z22
-	VPDPBUSD.BCST 396(BX), Z31, Z23
-	VPDPBUSD.BCST 428(BX), Z31, Z24
-	VPDPBUSD.BCST 460(BX), Z31, Z25
-	VPDPBUSD.BCST 492(BX), Z31, Z26
-	VMULPS.BCST   544(BX), Z16, Z17
-	VCVTDQ2PS     Z19, Z19
-	VFMADD231PS   Z17, Z19, Z8
-	VMULPS.BCST   548(BX), Z16, Z18
-	VCVTDQ2PS     Z20, Z20
-	VFMADD231PS   Z18, Z20, Z9
-	VMULPS.BCST   552(BX), Z16, Z17
-	VCVTDQ2PS     Z21, Z21
-	VFMADD231PS   Z17, Z21, Z10
-	VMULPS.BCST   556(BX), Z16, Z18
-	VCVTDQ2PS     Z22, Z22
-	VFMADD231PS   Z18, Z22, Z11
-	VMULPS.BCST   560(BX), Z16, Z17
-	VCVTDQ2PS     Z23, Z23
-	VFMADD231PS   Z17, Z23, Z12
-	VMULPS.BCST   564(BX), Z16, Z18
-	VCVTDQ2PS     Z24, Z24
-	VFMADD231PS   Z18, Z24, Z13
-	VMULPS.BCST   568(BX), Z16, Z17
-	VCVTDQ2PS     Z25, Z25
-	VFMADD231PS   Z17, Z25, Z14
-	VMULPS.BCST   572(BX), Z16, Z18
-	VCVTDQ2PS     Z26, Z26
-	VFMADD231PS   Z18, Z26, Z15
-	VMOVDQU64     256(AX), Z28
-	VMOVDQU64     320(AX), Z29
-	VMOVDQU64     384(AX), Z30
-	VMOVDQU64     448(AX), Z31
-	VMOVUPS       576(AX), Z16
-	VPBROADCASTD  768(BX), Z19
-	VPBROADCASTD  772(BX), Z20
-	VPBROADCASTD  776(BX), Z21
-	VPBROADCASTD  780(BX), Z22
-	VPBROADCASTD  784(BX), Z23
-	VPBROADCASTD  788(BX), Z24
-	VPBROADCASTD  792(BX), Z25
-	VPBROADCASTD  796(BX), Z26
-	VPDPBUSD.BCST 16(BX), Z28, Z19
-	VPDPBUSD.BCST 48(BX), Z28, Z20
-	VPDPBUSD.BCST 80(BX), Z28, Z21
-	VPDPBUSD.BCST 112(BX), Z28, Z22
-	VPDPBUSD.BCST 144(BX), Z28, Z23
-	VPDPBUSD.BCST 176(BX), Z28, Z24
-	VPDPBUSD.BCST 208(BX), Z28, Z25
-	VPDPBUSD.BCST 240(BX), Z28, Z26
-	VPDPBUSD.BCST 20(BX), Z29, Z19
-	VPDPBUSD.BCST 52(BX), Z29, Z20
-	VPDPBUSD.BCST 84(BX), Z29, Z21
-	VPDPBUSD.BCST 116(BX), Z29, Z22
-	VPDPBUSD.BCST 148(BX), Z29, Z23
-	VPDPBUSD.BCST 180(BX), Z29, Z24
-	VPDPBUSD.BCST 212(BX), Z29, Z25
-	VPDPBUSD.BCST 244(BX), Z29, Z26
-	VPDPBUSD.BCST 24(BX), Z30, Z19
-	VPDPBUSD.BCST 56(BX), Z30, Z20
-	VPDPBUSD.BCST 88(BX), Z30, Z21
-	VPDPBUSD.BCST 120(BX), Z30, Z22
-	VPDPBUSD.BCST 152(BX), Z30, Z23
-	VPDPBUSD.BCST 184(BX), Z30, Z24
-	VPDPBUSD.BCST 216(BX), Z30, Z25
-	VPDPBUSD.BCST 248(BX), Z30, Z26
-	VPDPBUSD.BCST 28(BX), Z31, Z19
-	VPDPBUSD.BCST 60(BX), Z31, Z20
-	VPDPBUSD.BCST 92(BX), Z31, Z21
-	VPDPBUSD.BCST 124(BX), Z31, Z22
-	VPDPBUSD.BCST 156(BX), Z31, Z23
-	VPDPBUSD.BCST 188(BX), Z31, Z24
-	VPDPBUSD.BCST 220(BX), Z31, Z25
-	VPDPBUSD.BCST 252(BX), Z31, Z26
-	VMULPS.BCST   512(BX), Z16, Z17
-	VCVTDQ2PS     Z19, Z19
-	VFMADD231PS   Z17, Z19, Z0
-	VMULPS.BCST   516(BX), Z16, Z18
-	VCVTDQ2PS     Z20, Z20
-	VFMADD231PS   Z18, Z20, Z1
-	VMULPS.BCST   520(BX), Z16, Z17
-	VCVTDQ2PS     Z21, Z21
-	VFMADD231PS   Z17, Z21, Z2
-	VMULPS.BCST   524(BX), Z16, Z18
-	VCVTDQ2PS     Z22, Z22
-	VFMADD231PS   Z18, Z22, Z3
-	VMULPS.BCST   528(BX), Z16, Z17
-	VCVTDQ2PS     Z23, Z23
-	VFMADD231PS   Z17, Z23, Z4
-	VMULPS.BCST   532(BX), Z16, Z18
-	VCVTDQ2PS     Z24, Z24
-	VFMADD231PS   Z18, Z24, Z5
-	VMULPS.BCST   536(BX), Z16, Z17
-	VCVTDQ2PS     Z25, Z25
-	VFMADD231PS   Z17, Z25, Z6
-	VMULPS.BCST   540(BX), Z16, Z18
-	VCVTDQ2PS     Z26, Z26
-	VFMADD231PS   Z18, Z26, Z7
-	VPBROADCASTD  800(BX), Z19
-	VPBROADCASTD  804(BX), Z20
-	VPBROADCASTD  808(BX), Z21
-	VPBROADCASTD  812(BX), Z22
-	VPBROADCASTD  816(BX), Z23
-	VPBROADCASTD  820(BX), Z24
-	VPBROADCASTD  824(BX), Z25
-	VPBROADCASTD  828(BX), Z26
-	VPDPBUSD.BCST 272(BX), Z28, Z19
-	VPDPBUSD.BCST 304(BX), Z28, Z20
-	VPDPBUSD.BCST 336(BX), Z28, Z21
-	VPDPBUSD.BCST 368(BX), Z28, Z22
-	VPDPBUSD.BCST 400(BX), Z28, Z23
-	VPDPBUSD.BCST 432(BX), Z28, Z24
-	VPDPBUSD.BCST 464(BX), Z28, Z25
-	VPDPBUSD.BCST 496(BX), Z28, Z26
-	VPDPBUSD.BCST 276(BX), Z29, Z19
-	VPDPBUSD.BCST 308(BX), Z29, Z20
-	VPDPBUSD.BCST 340(BX), Z29, Z21
-	VPDPBUSD.BCST 372(BX), Z29, Z22
-	VPDPBUSD.BCST 404(BX), Z29, Z23
-	VPDPBUSD.BCST 436(BX), Z29, Z24
-	VPDPBUSD.BCST 468(BX), Z29, Z25
-	VPDPBUSD.BCST 500(BX), Z29, Z26
-	VPDPBUSD.BCST 280(BX), Z30, Z19
-	VPDPBUSD.BCST 312(BX), Z30, Z20
-	VPDPBUSD.BCST 344(BX), Z30, Z21
-	VPDPBUSD.BCST 376(BX), Z30, Z22
-	VPDPBUSD.BCST 408(BX), Z30, Z23
-	VPDPBUSD.BCST 440(BX), Z30, Z24
-	VPDPBUSD.BCST 472(BX), Z30, Z25
-	VPDPBUSD.BCST 504(BX), Z30, Z26
-	VPDPBUSD.BCST 284(BX), Z31, Z19
-	VPDPBUSD.BCST 316(BX), Z31, Z20
-	VPDPBUSD.BCST 348(BX), Z31, Z21
-	VPDPBUSD.BCST 380(BX), Z31, Z22
-	VPDPBUSD.BCST 412(BX), Z31, Z23
-	VPDPBUSD.BCST 444(BX), Z31, Z24
-	VPDPBUSD.BCST 476(BX), Z31, Z25
-	VPDPBUSD.BCST 508(BX), Z31, Z26
-	VMULPS.BCST   544(BX), Z16, Z17
-	VCVTDQ2PS     Z19, Z19
-	VFMADD231PS   Z17, Z19, Z8
-	VMULPS.BCST   548(BX), Z16, Z18
-	VCVTDQ2PS     Z20, Z20
-	VFMADD231PS   Z18, Z20, Z9
-	VMULPS.BCST   552(BX), Z16, Z17
-	VCVTDQ2PS     Z21, Z21
-	VFMADD231PS   Z17, Z21, Z10
-	VMULPS.BCST   556(BX), Z16, Z18
-	VCVTDQ2PS     Z22, Z22
-	VFMADD231PS   Z18, Z22, Z11
-	VMULPS.BCST   560(BX), Z16, Z17
-	VCVTDQ2PS     Z23, Z23
-	VFMADD231PS   Z17, Z23, Z12
-	VMULPS.BCST   564(BX), Z16, Z18
-	VCVTDQ2PS     Z24, Z24
-	VFMADD231PS   Z18, Z24, Z13
-	VMULPS.BCST   568(BX), Z16, Z17
-	VCVTDQ2PS     Z25, Z25
-	VFMADD231PS   Z17, Z25, Z14
-	VMULPS.BCST   572(BX), Z16, Z18
-	VCVTDQ2PS     Z26, Z26
-	VFMADD231PS   Z18, Z26, Z15
-	ADDQ          $0x00000280, AX
-	ADDQ          $0x000003c0, BX
-	DECQ          R10
-	JNZ           block
-	TESTQ         DX, DX
-	JZ            store
-	VMOVUPS       (DX), Z16
-	VADDPS        Z16, Z0, Z0
-	VADDPS        Z16, Z1, Z1
-	VADDPS        Z16, Z2, Z2
-	VADDPS        Z16, Z3, Z3
-	VADDPS        Z16, Z4, Z4
-	VADDPS        Z16, Z5, Z5
-	VADDPS        Z16, Z6, Z6
-	VADDPS        Z16, Z7, Z7
-	VADDPS        Z16, Z8, Z8
-	VADDPS        Z16, Z9, Z9
-	VADDPS        Z16, Z10, Z10
-	VADDPS        Z16, Z11, Z11
-	VADDPS        Z16, Z12, Z12
-	VADDPS        Z16, Z13, Z13
-	VADDPS        Z16, Z14, Z14
-	VADDPS        Z16, Z15, Z15
-	ADDQ          $0x40, DX
+	LEAQ         (AX)(R11*1), R13
+	VMOVUPS      512(AX), Z26
+	VMOVUPS      512(R13), Z27
+	VPBROADCASTD (R14), Z16
+	VPBROADCASTD (R14), Z20
+	VPBROADCASTD 4(R14), Z17
+	VPBROADCASTD 4(R14), Z21
+	VPBROADCASTD 8(R14), Z18
+	VPBROADCASTD 8(R14), Z22
+	VPBROADCASTD 12(R14), Z19
+	VPBROADCASTD 12(R14), Z23
+	VMOVDQU64    (AX), Z24
+	VMOVDQU64    (R13), Z25
+	VPBROADCASTD (BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 32(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 64(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 96(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    64(AX), Z24
+	VMOVDQU64    64(R13), Z25
+	VPBROADCASTD 4(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 36(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 68(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 100(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    128(AX), Z24
+	VMOVDQU64    128(R13), Z25
+	VPBROADCASTD 8(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 40(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 72(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 104(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    192(AX), Z24
+	VMOVDQU64    192(R13), Z25
+	VPBROADCASTD 12(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 44(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 76(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 108(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 256(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z0
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z8
+	VBROADCASTSS 260(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z1
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z9
+	VBROADCASTSS 264(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z2
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z10
+	VBROADCASTSS 268(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z3
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z11
+	VPBROADCASTD 16(R14), Z16
+	VPBROADCASTD 16(R14), Z20
+	VPBROADCASTD 20(R14), Z17
+	VPBROADCASTD 20(R14), Z21
+	VPBROADCASTD 24(R14), Z18
+	VPBROADCASTD 24(R14), Z22
+	VPBROADCASTD 28(R14), Z19
+	VPBROADCASTD 28(R14), Z23
+	VMOVDQU64    (AX), Z24
+	VMOVDQU64    (R13), Z25
+	VPBROADCASTD 128(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 160(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 192(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 224(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    64(AX), Z24
+	VMOVDQU64    64(R13), Z25
+	VPBROADCASTD 132(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 164(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 196(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 228(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    128(AX), Z24
+	VMOVDQU64    128(R13), Z25
+	VPBROADCASTD 136(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 168(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 200(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 232(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    192(AX), Z24
+	VMOVDQU64    192(R13), Z25
+	VPBROADCASTD 140(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 172(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 204(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 236(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 272(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z4
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z12
+	VBROADCASTSS 276(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z5
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z13
+	VBROADCASTSS 280(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z6
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z14
+	VBROADCASTSS 284(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z7
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z15
+	VMOVUPS      576(AX), Z26
+	VMOVUPS      576(R13), Z27
+	VPBROADCASTD 32(R14), Z16
+	VPBROADCASTD 32(R14), Z20
+	VPBROADCASTD 36(R14), Z17
+	VPBROADCASTD 36(R14), Z21
+	VPBROADCASTD 40(R14), Z18
+	VPBROADCASTD 40(R14), Z22
+	VPBROADCASTD 44(R14), Z19
+	VPBROADCASTD 44(R14), Z23
+	VMOVDQU64    256(AX), Z24
+	VMOVDQU64    256(R13), Z25
+	VPBROADCASTD 16(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 48(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 80(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 112(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    320(AX), Z24
+	VMOVDQU64    320(R13), Z25
+	VPBROADCASTD 20(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 52(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 84(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 116(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    384(AX), Z24
+	VMOVDQU64    384(R13), Z25
+	VPBROADCASTD 24(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 56(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 88(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 120(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    448(AX), Z24
+	VMOVDQU64    448(R13), Z25
+	VPBROADCASTD 28(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 60(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 92(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 124(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 256(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z0
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z8
+	VBROADCASTSS 260(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z1
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z9
+	VBROADCASTSS 264(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z2
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z10
+	VBROADCASTSS 268(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z3
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z11
+	VPBROADCASTD 48(R14), Z16
+	VPBROADCASTD 48(R14), Z20
+	VPBROADCASTD 52(R14), Z17
+	VPBROADCASTD 52(R14), Z21
+	VPBROADCASTD 56(R14), Z18
+	VPBROADCASTD 56(R14), Z22
+	VPBROADCASTD 60(R14), Z19
+	VPBROADCASTD 60(R14), Z23
+	VMOVDQU64    256(AX), Z24
+	VMOVDQU64    256(R13), Z25
+	VPBROADCASTD 144(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 176(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 208(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 240(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    320(AX), Z24
+	VMOVDQU64    320(R13), Z25
+	VPBROADCASTD 148(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 180(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 212(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 244(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    384(AX), Z24
+	VMOVDQU64    384(R13), Z25
+	VPBROADCASTD 152(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 184(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 216(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 248(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    448(AX), Z24
+	VMOVDQU64    448(R13), Z25
+	VPBROADCASTD 156(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 188(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 220(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 252(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 272(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z4
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z12
+	VBROADCASTSS 276(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z5
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z13
+	VBROADCASTSS 280(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z6
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z14
+	VBROADCASTSS 284(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z7
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z15
+	ADDQ         $0x00000280, AX
+	ADDQ         $0x00000160, BX
+	ADDQ         $0x00000080, R14
+	DECQ         R10
+	JNZ          block
+	TESTQ        DX, DX
+	JZ           store
+	VMOVUPS      (DX), Z30
+	VADDPS       Z30, Z0, Z0
+	VADDPS       Z30, Z1, Z1
+	VADDPS       Z30, Z2, Z2
+	VADDPS       Z30, Z3, Z3
+	VADDPS       Z30, Z4, Z4
+	VADDPS       Z30, Z5, Z5
+	VADDPS       Z30, Z6, Z6
+	VADDPS       Z30, Z7, Z7
+	VMOVUPS      64(DX), Z31
+	VADDPS       Z31, Z8, Z8
+	VADDPS       Z31, Z9, Z9
+	VADDPS       Z31, Z10, Z10
+	VADDPS       Z31, Z11, Z11
+	VADDPS       Z31, Z12, Z12
+	VADDPS       Z31, Z13, Z13
+	VADDPS       Z31, Z14, Z14
+	VADDPS       Z31, Z15, Z15
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
+	VMOVUPS Z8, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
+	VMOVUPS Z9, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z2, (R12)
+	VMOVUPS Z10, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
+	VMOVUPS Z11, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z4, (R12)
+	VMOVUPS Z12, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z5, (R12)
+	VMOVUPS Z13, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z6, (R12)
+	VMOVUPS Z14, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z7, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z8, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z9, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z10, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z11, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z12, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z13, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z14, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z15, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	VMOVUPS Z15, 64(R12)
+	ADDQ    R11, AX
+	ADDQ    $0x00000080, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000080, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16minx1(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16minx1(SB), NOSPLIT, $0-56
+// func tile512g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g16minx1(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
 	VPXORD Z0, Z0, Z0
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -7613,7 +8280,7 @@ block:
 	VMOVDQU64        128(AX), Z30
 	VMOVDQU64        192(AX), Z31
 	VMOVUPS          512(AX), Z1
-	VPBROADCASTD     44(BX), Z4
+	VPBROADCASTD     (R14), Z4
 	VPDPBUSD.BCST    (BX), Z28, Z4
 	VPDPBUSD.BCST    4(BX), Z29, Z4
 	VPDPBUSD.BCST    8(BX), Z30, Z4
@@ -7622,13 +8289,13 @@ block:
 	VCVTDQ2PS        Z4, Z4
 	VFMADD231PS      Z2, Z4, Z0
 	VMOVUPS          640(AX), Z1
-	VFMADD231PS.BCST 52(BX), Z1, Z0
+	VFMADD231PS.BCST 8(R14), Z1, Z0
 	VMOVDQU64        256(AX), Z28
 	VMOVDQU64        320(AX), Z29
 	VMOVDQU64        384(AX), Z30
 	VMOVDQU64        448(AX), Z31
 	VMOVUPS          576(AX), Z1
-	VPBROADCASTD     48(BX), Z4
+	VPBROADCASTD     4(R14), Z4
 	VPDPBUSD.BCST    16(BX), Z28, Z4
 	VPDPBUSD.BCST    20(BX), Z29, Z4
 	VPDPBUSD.BCST    24(BX), Z30, Z4
@@ -7637,41 +8304,48 @@ block:
 	VCVTDQ2PS        Z4, Z4
 	VFMADD231PS      Z2, Z4, Z0
 	VMOVUPS          704(AX), Z1
-	VFMADD231PS.BCST 56(BX), Z1, Z0
+	VFMADD231PS.BCST 12(R14), Z1, Z0
 	ADDQ             $0x00000300, AX
-	ADDQ             $0x0000003c, BX
+	ADDQ             $0x0000002c, BX
+	ADDQ             $0x00000010, R14
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
 	VMOVUPS          (DX), Z1
 	VADDPS           Z1, Z0, Z0
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16minx2(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16minx2(SB), NOSPLIT, $0-56
+// func tile512g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g16minx2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -7680,8 +8354,8 @@ block:
 	VMOVDQU64        128(AX), Z30
 	VMOVDQU64        192(AX), Z31
 	VMOVUPS          512(AX), Z2
-	VPBROADCASTD     88(BX), Z5
-	VPBROADCASTD     92(BX), Z6
+	VPBROADCASTD     (R14), Z5
+	VPBROADCASTD     4(R14), Z6
 	VPDPBUSD.BCST    (BX), Z28, Z5
 	VPDPBUSD.BCST    32(BX), Z28, Z6
 	VPDPBUSD.BCST    4(BX), Z29, Z5
@@ -7697,15 +8371,15 @@ block:
 	VCVTDQ2PS        Z6, Z6
 	VFMADD231PS      Z4, Z6, Z1
 	VMOVUPS          640(AX), Z2
-	VFMADD231PS.BCST 104(BX), Z2, Z0
-	VFMADD231PS.BCST 108(BX), Z2, Z1
+	VFMADD231PS.BCST 16(R14), Z2, Z0
+	VFMADD231PS.BCST 20(R14), Z2, Z1
 	VMOVDQU64        256(AX), Z28
 	VMOVDQU64        320(AX), Z29
 	VMOVDQU64        384(AX), Z30
 	VMOVDQU64        448(AX), Z31
 	VMOVUPS          576(AX), Z2
-	VPBROADCASTD     96(BX), Z5
-	VPBROADCASTD     100(BX), Z6
+	VPBROADCASTD     8(R14), Z5
+	VPBROADCASTD     12(R14), Z6
 	VPDPBUSD.BCST    16(BX), Z28, Z5
 	VPDPBUSD.BCST    48(BX), Z28, Z6
 	VPDPBUSD.BCST    20(BX), Z29, Z5
@@ -7721,10 +8395,11 @@ block:
 	VCVTDQ2PS        Z6, Z6
 	VFMADD231PS      Z4, Z6, Z1
 	VMOVUPS          704(AX), Z2
-	VFMADD231PS.BCST 112(BX), Z2, Z0
-	VFMADD231PS.BCST 116(BX), Z2, Z1
+	VFMADD231PS.BCST 24(R14), Z2, Z0
+	VFMADD231PS.BCST 28(R14), Z2, Z1
 	ADDQ             $0x00000300, AX
-	ADDQ             $0x00000078, BX
+	ADDQ             $0x00000058, BX
+	ADDQ             $0x00000020, R14
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -7732,28 +8407,33 @@ block:
 	VMOVUPS          (DX), Z2
 	VADDPS           Z2, Z0, Z0
 	VADDPS           Z2, Z1, Z1
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16minx4(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16minx4(SB), NOSPLIT, $0-56
+// func tile512g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g16minx4(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -7762,6 +8442,7 @@ rows:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -7770,10 +8451,10 @@ block:
 	VMOVDQU64        128(AX), Z30
 	VMOVDQU64        192(AX), Z31
 	VMOVUPS          512(AX), Z4
-	VPBROADCASTD     176(BX), Z7
-	VPBROADCASTD     180(BX), Z8
-	VPBROADCASTD     184(BX), Z9
-	VPBROADCASTD     188(BX), Z10
+	VPBROADCASTD     (R14), Z7
+	VPBROADCASTD     4(R14), Z8
+	VPBROADCASTD     8(R14), Z9
+	VPBROADCASTD     12(R14), Z10
 	VPDPBUSD.BCST    (BX), Z28, Z7
 	VPDPBUSD.BCST    32(BX), Z28, Z8
 	VPDPBUSD.BCST    64(BX), Z28, Z9
@@ -7803,19 +8484,19 @@ block:
 	VCVTDQ2PS        Z10, Z10
 	VFMADD231PS      Z6, Z10, Z3
 	VMOVUPS          640(AX), Z4
-	VFMADD231PS.BCST 208(BX), Z4, Z0
-	VFMADD231PS.BCST 212(BX), Z4, Z1
-	VFMADD231PS.BCST 216(BX), Z4, Z2
-	VFMADD231PS.BCST 220(BX), Z4, Z3
+	VFMADD231PS.BCST 32(R14), Z4, Z0
+	VFMADD231PS.BCST 36(R14), Z4, Z1
+	VFMADD231PS.BCST 40(R14), Z4, Z2
+	VFMADD231PS.BCST 44(R14), Z4, Z3
 	VMOVDQU64        256(AX), Z28
 	VMOVDQU64        320(AX), Z29
 	VMOVDQU64        384(AX), Z30
 	VMOVDQU64        448(AX), Z31
 	VMOVUPS          576(AX), Z4
-	VPBROADCASTD     192(BX), Z7
-	VPBROADCASTD     196(BX), Z8
-	VPBROADCASTD     200(BX), Z9
-	VPBROADCASTD     204(BX), Z10
+	VPBROADCASTD     16(R14), Z7
+	VPBROADCASTD     20(R14), Z8
+	VPBROADCASTD     24(R14), Z9
+	VPBROADCASTD     28(R14), Z10
 	VPDPBUSD.BCST    16(BX), Z28, Z7
 	VPDPBUSD.BCST    48(BX), Z28, Z8
 	VPDPBUSD.BCST    80(BX), Z28, Z9
@@ -7845,12 +8526,13 @@ block:
 	VCVTDQ2PS        Z10, Z10
 	VFMADD231PS      Z6, Z10, Z3
 	VMOVUPS          704(AX), Z4
-	VFMADD231PS.BCST 224(BX), Z4, Z0
-	VFMADD231PS.BCST 228(BX), Z4, Z1
-	VFMADD231PS.BCST 232(BX), Z4, Z2
-	VFMADD231PS.BCST 236(BX), Z4, Z3
+	VFMADD231PS.BCST 48(R14), Z4, Z0
+	VFMADD231PS.BCST 52(R14), Z4, Z1
+	VFMADD231PS.BCST 56(R14), Z4, Z2
+	VFMADD231PS.BCST 60(R14), Z4, Z3
 	ADDQ             $0x00000300, AX
-	ADDQ             $0x000000f0, BX
+	ADDQ             $0x000000b0, BX
+	ADDQ             $0x00000040, R14
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -7860,7 +8542,6 @@ block:
 	VADDPS           Z4, Z1, Z1
 	VADDPS           Z4, Z2, Z2
 	VADDPS           Z4, Z3, Z3
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -7871,21 +8552,27 @@ store:
 	VMOVUPS Z2, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16minx8(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16minx8(SB), NOSPLIT, $0-56
+// func tile512g16minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·tile512g16minx8(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
+	MOVQ sums16+16(FP), R15
+	MOVQ out+24(FP), CX
+	MOVQ bias+32(FP), DX
+	MOVQ blocks+40(FP), SI
+	MOVQ n+48(FP), DI
+	MOVQ outStride+56(FP), R8
 	SHLQ $0x02, R8
 
 rows:
@@ -7898,6 +8585,7 @@ rows:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
@@ -7906,14 +8594,14 @@ block:
 	VMOVDQU64        128(AX), Z30
 	VMOVDQU64        192(AX), Z31
 	VMOVUPS          512(AX), Z8
-	VPBROADCASTD     352(BX), Z11
-	VPBROADCASTD     356(BX), Z12
-	VPBROADCASTD     360(BX), Z13
-	VPBROADCASTD     364(BX), Z14
-	VPBROADCASTD     368(BX), Z15
-	VPBROADCASTD     372(BX), Z16
-	VPBROADCASTD     376(BX), Z17
-	VPBROADCASTD     380(BX), Z18
+	VPBROADCASTD     (R14), Z11
+	VPBROADCASTD     4(R14), Z12
+	VPBROADCASTD     8(R14), Z13
+	VPBROADCASTD     12(R14), Z14
+	VPBROADCASTD     16(R14), Z15
+	VPBROADCASTD     20(R14), Z16
+	VPBROADCASTD     24(R14), Z17
+	VPBROADCASTD     28(R14), Z18
 	VPDPBUSD.BCST    (BX), Z28, Z11
 	VPDPBUSD.BCST    32(BX), Z28, Z12
 	VPDPBUSD.BCST    64(BX), Z28, Z13
@@ -7971,27 +8659,27 @@ block:
 	VCVTDQ2PS        Z18, Z18
 	VFMADD231PS      Z10, Z18, Z7
 	VMOVUPS          640(AX), Z8
-	VFMADD231PS.BCST 416(BX), Z8, Z0
-	VFMADD231PS.BCST 420(BX), Z8, Z1
-	VFMADD231PS.BCST 424(BX), Z8, Z2
-	VFMADD231PS.BCST 428(BX), Z8, Z3
-	VFMADD231PS.BCST 432(BX), Z8, Z4
-	VFMADD231PS.BCST 436(BX), Z8, Z5
-	VFMADD231PS.BCST 440(BX), Z8, Z6
-	VFMADD231PS.BCST 444(BX), Z8, Z7
+	VFMADD231PS.BCST 64(R14), Z8, Z0
+	VFMADD231PS.BCST 68(R14), Z8, Z1
+	VFMADD231PS.BCST 72(R14), Z8, Z2
+	VFMADD231PS.BCST 76(R14), Z8, Z3
+	VFMADD231PS.BCST 80(R14), Z8, Z4
+	VFMADD231PS.BCST 84(R14), Z8, Z5
+	VFMADD231PS.BCST 88(R14), Z8, Z6
+	VFMADD231PS.BCST 92(R14), Z8, Z7
 	VMOVDQU64        256(AX), Z28
 	VMOVDQU64        320(AX), Z29
 	VMOVDQU64        384(AX), Z30
 	VMOVDQU64        448(AX), Z31
 	VMOVUPS          576(AX), Z8
-	VPBROADCASTD     384(BX), Z11
-	VPBROADCASTD     388(BX), Z12
-	VPBROADCASTD     392(BX), Z13
-	VPBROADCASTD     396(BX), Z14
-	VPBROADCASTD     400(BX), Z15
-	VPBROADCASTD     404(BX), Z16
-	VPBROADCASTD     408(BX), Z17
-	VPBROADCASTD     412(BX), Z18
+	VPBROADCASTD     32(R14), Z11
+	VPBROADCASTD     36(R14), Z12
+	VPBROADCASTD     40(R14), Z13
+	VPBROADCASTD     44(R14), Z14
+	VPBROADCASTD     48(R14), Z15
+	VPBROADCASTD     52(R14), Z16
+	VPBROADCASTD     56(R14), Z17
+	VPBROADCASTD     60(R14), Z18
 	VPDPBUSD.BCST    16(BX), Z28, Z11
 	VPDPBUSD.BCST    48(BX), Z28, Z12
 	VPDPBUSD.BCST    80(BX), Z28, Z13
@@ -8049,16 +8737,17 @@ block:
 	VCVTDQ2PS        Z18, Z18
 	VFMADD231PS      Z10, Z18, Z7
 	VMOVUPS          704(AX), Z8
-	VFMADD231PS.BCST 448(BX), Z8, Z0
-	VFMADD231PS.BCST 452(BX), Z8, Z1
-	VFMADD231PS.BCST 456(BX), Z8, Z2
-	VFMADD231PS.BCST 460(BX), Z8, Z3
-	VFMADD231PS.BCST 464(BX), Z8, Z4
-	VFMADD231PS.BCST 468(BX), Z8, Z5
-	VFMADD231PS.BCST 472(BX), Z8, Z6
-	VFMADD231PS.BCST 476(BX), Z8, Z7
+	VFMADD231PS.BCST 96(R14), Z8, Z0
+	VFMADD231PS.BCST 100(R14), Z8, Z1
+	VFMADD231PS.BCST 104(R14), Z8, Z2
+	VFMADD231PS.BCST 108(R14), Z8, Z3
+	VFMADD231PS.BCST 112(R14), Z8, Z4
+	VFMADD231PS.BCST 116(R14), Z8, Z5
+	VFMADD231PS.BCST 120(R14), Z8, Z6
+	VFMADD231PS.BCST 124(R14), Z8, Z7
 	ADDQ             $0x00000300, AX
-	ADDQ             $0x000001e0, BX
+	ADDQ             $0x00000160, BX
+	ADDQ             $0x00000080, R14
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -8072,7 +8761,6 @@ block:
 	VADDPS           Z8, Z5, Z5
 	VADDPS           Z8, Z6, Z6
 	VADDPS           Z8, Z7, Z7
-	ADDQ             $0x40, DX
 
 store:
 	MOVQ    CX, R12
@@ -8091,22 +8779,31 @@ store:
 	VMOVUPS Z6, (R12)
 	ADDQ    R8, R12
 	VMOVUPS Z7, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	ADDQ    $0x00000040, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000040, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET
 
-// func tile512g16minx16(w *byte, acts *byte, out *byte, bias *byte, blocks int, rowBlocks int, outStride int)
-TEXT ·tile512g16minx16(SB), NOSPLIT, $0-56
-	MOVQ w+0(FP), AX
-	MOVQ acts+8(FP), R9
-	MOVQ out+16(FP), CX
-	MOVQ bias+24(FP), DX
-	MOVQ blocks+32(FP), SI
-	MOVQ rowBlocks+40(FP), DI
-	MOVQ outStride+48(FP), R8
-	SHLQ $0x02, R8
+// func pair512g16minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+TEXT ·pair512g16minx8(SB), NOSPLIT, $0-64
+	MOVQ  w+0(FP), AX
+	MOVQ  acts+8(FP), R9
+	MOVQ  sums16+16(FP), R15
+	MOVQ  out+24(FP), CX
+	MOVQ  bias+32(FP), DX
+	MOVQ  blocks+40(FP), SI
+	MOVQ  n+48(FP), DI
+	MOVQ  outStride+56(FP), R8
+	SHLQ  $0x02, R8
+	MOVQ  SI, R13
+	IMULQ $0x00000300, R13
+	MOVQ  R13, R11
 
 rows:
 	VPXORD Z0, Z0, Z0
@@ -8126,369 +8823,494 @@ rows:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	MOVQ   R9, BX
+	MOVQ   R15, R14
 	MOVQ   SI, R10
 
 block:
-	VMOVDQU64        (AX), Z28
-	VMOVDQU64        64(AX), Z29
-	VMOVDQU64        128(AX), Z30
-	VMOVDQU64        192(AX), Z31
-	VMOVUPS          512(AX), Z16
-	VPBROADCASTD     704(BX), Z19
-	VPBROADCASTD     708(BX), Z20
-	VPBROADCASTD     712(BX), Z21
-	VPBROADCASTD     716(BX), Z22
-	VPBROADCASTD     720(BX), Z23
-	VPBROADCASTD     724(BX), Z24
-	VPBROADCASTD     728(BX), Z25
-	VPBROADCASTD     732(BX), Z26
-	VPDPBUSD.BCST    (BX), Z28, Z19
-	VPDPBUSD.BCST    32(BX), Z28, Z20
-	VPDPBUSD.BCST    64(BX), Z28, Z21
-	VPDPBUSD.BCST    96(BX), Z28, Z22
-	VPDPBUSD.BCST    128(BX), Z28, Z23
-	VPDPBUSD.BCST    160(BX), Z28, Z24
-	VPDPBUSD.BCST    192(BX), Z28, Z25
-	VPDPBUSD.BCST    224(BX), Z28, Z26
-	VPDPBUSD.BCST    4(BX), Z29, Z19
-	VPDPBUSD.BCST    36(BX), Z29, Z20
-	VPDPBUSD.BCST    68(BX), Z29, Z21
-	VPDPBUSD.BCST    100(BX), Z29, Z22
-	VPDPBUSD.BCST    132(BX), Z29, Z23
-	VPDPBUSD.BCST    164(BX), Z29, Z24
-	VPDPBUSD.BCST    196(BX), Z29, Z25
-	VPDPBUSD.BCST    228(BX), Z29, Z26
-	VPDPBUSD.BCST    8(BX), Z30, Z19
-	VPDPBUSD.BCST    40(BX), Z30, Z20
-	VPDPBUSD.BCST    72(BX), Z30, Z21
-	VPDPBUSD.BCST    104(BX), Z30, Z22
-	VPDPBUSD.BCST    136(BX), Z30, Z23
-	VPDPBUSD.BCST    168(BX), Z30, Z24
-	VPDPBUSD.BCST    200(BX), Z30, Z25
-	VPDPBUSD.BCST    232(BX), Z30, Z26
-	VPDPBUSD.BCST    12(BX), Z31, Z19
-	VPDPBUSD.BCST    44(BX), Z31, Z20
-	VPDPBUSD.BCST    76(BX), Z31, Z21
-	VPDPBUSD.BCST    108(BX), Z31, Z22
-	VPDPBUSD.BCST    140(BX), Z31, Z23
-	VPDPBUSD.BCST    172(BX), Z31, Z24
-	VPDPBUSD.BCST    204(BX), Z31, Z25
-	VPDPBUSD.BCST    236(BX), Z31, Z26
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        Z19, Z19
-	VFMADD231PS      Z17, Z19, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      Z18, Z20, Z1
-	VMULPS.BCST      520(BX), Z16, Z17
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z17, Z21, Z2
-	VMULPS.BCST      524(BX), Z16, Z18
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z18, Z22, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z17, Z23, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        Z24, Z24
-	VFMADD231PS      Z18, Z24, Z5
-	VMULPS.BCST      536(BX), Z16, Z17
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z17, Z25, Z6
-	VMULPS.BCST      540(BX), Z16, Z18
-	VCVTDQ2PS        Z26, Z26
-	VFMADD231PS      Z18, Z26, Z7
-	VPBROADCASTD     736(BX), Z19
-	VPBROADCASTD     740(BX), Z20
-	VPBROADCASTD     744(BX), Z21
-	VPBROADCASTD     748(BX), Z22
-	VPBROADCASTD     752(BX), Z23
-	VPBROADCASTD     756(BX), Z24
-	VPBROADCASTD     760(BX), Z25
-	VPBROADCASTD     764(BX), Z26
-	VPDPBUSD.BCST    256(BX), Z28, Z19
-	VPDPBUSD.BCST    288(BX), Z28, Z20
-	VPDPBUSD.BCST    320(BX), Z28, Z21
-	VPDPBUSD.BCST    352(BX), Z28, Z22
-	VPDPBUSD.BCST    384(BX), Z28, Z23
-	VPDPBUSD.BCST    416(BX), Z28, Z24
-	VPDPBUSD.BCST    448(BX), Z28, Z25
-	VPDPBUSD.BCST    480(BX), Z28, Z26
-	VPDPBUSD.BCST    260(BX), Z29, Z19
-	VPDPBUSD.BCST    292(BX), Z29, Z20
-	VPDPBUSD.BCST    324(BX), Z29, Z21
-	VPDPBUSD.BCST    356(BX), Z29, Z22
-	VPDPBUSD.BCST    388(BX), Z29, Z23
-	VPDPBUSD.BCST    420(BX), Z29, Z24
-	VPDPBUSD.BCST    452(BX), Z29, Z25
-	VPDPBUSD.BCST    484(BX), Z29, Z26
-	VPDPBUSD.BCST    264(BX), Z30, Z19
-	VPDPBUSD.BCST    296(BX), Z30, Z20
-	VPDPBUSD.BCST    328(BX), Z30, Z21
-	VPDPBUSD.BCST    360(BX), Z30, Z22
-	VPDPBUSD.BCST    392(BX), Z30, Z23
-	VPDPBUSD.BCST    424(BX), Z30, Z24
-	VPDPBUSD.BCST    456(BX), Z30, Z25
-	VPDPBUSD.BCST    488(BX), Z30, Z26
-	VPDPBUSD.BCST    268(BX), Z31, Z19
-	VPDPBUSD.BCST    300(BX), Z31, Z20
-	VPDPBUSD.BCST    332(BX), Z31, Z21
-	VPDPBUSD.BCST    364(BX), Z31, Z22
-	VPDPBUSD.BCST    396(BX), Z31, Z23
-	VPDPBUSD.BCST    428(BX), Z31, Z24
-	VPDPBUSD.BCST    460(BX), Z31, Z25
-	VPDPBUSD.BCST    492(BX), Z31, Z26
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        Z19, Z19
-	VFMADD231PS      Z17, Z19, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      Z18, Z20, Z9
-	VMULPS.BCST      552(BX), Z16, Z17
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z17, Z21, Z10
-	VMULPS.BCST      556(BX), Z16, Z18
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z18, Z22, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z17, Z23, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        Z24, Z24
-	VFMADD231PS      Z18, Z24, Z13
-	VMULPS.BCST      568(BX), Z16, Z17
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z17, Z25, Z14
-	VMULPS.BCST      572(BX), Z16, Z18
-	VCVTDQ2PS        Z26, Z26
-	VFMADD231PS      Z18, Z26, Z15
-	VMOVUPS          640(AX), Z16
-	VFMADD231PS.BCST 832(BX), Z16, Z0
-	VFMADD231PS.BCST 836(BX), Z16, Z1
-	VFMADD231PS.BCST 840(BX), Z16, Z2
-	VFMADD231PS.BCST 844(BX), Z16, Z3
-	VFMADD231PS.BCST 848(BX), Z16, Z4
-	VFMADD231PS.BCST 852(BX), Z16, Z5
-	VFMADD231PS.BCST 856(BX), Z16, Z6
-	VFMADD231PS.BCST 860(BX), Z16, Z7
-	VFMADD231PS.BCST 864(BX), Z16, Z8
-	VFMADD231PS.BCST 868(BX), Z16, Z9
-	VFMADD231PS.BCST 872(BX), Z16, Z10
-	VFMADD231PS.BCST 876(BX), Z16, Z11
-	VFMADD231PS.BCST 880(BX), Z16, Z12
-	VFMADD231PS.BCST 884(BX), Z16, Z13
-	VFMADD231PS.BCST 888(BX), Z16, Z14
-	VFMADD231PS.BCST 892(BX), Z16, Z15
-	VMOVDQU64        256(AX), Z28
-	VMOVDQU64        320(AX), Z29
-	VMOVDQU64        384(AX), Z30
-	VMOVDQU64        448(AX), Z31
-	VMOVUPS          576(AX), Z16
-	VPBROADCASTD     768(BX), Z19
-	VPBROADCASTD     772(BX), Z20
-	VPBROADCASTD     776(BX), Z21
-	VPBROADCASTD     780(BX), Z22
-	VPBROADCASTD     784(BX), Z23
-	VPBROADCASTD     788(BX), Z24
-	VPBROADCASTD     792(BX), Z25
-	VPBROADCASTD     796(BX), Z26
-	VPDPBUSD.BCST    16(BX), Z28, Z19
-	VPDPBUSD.BCST    48(BX), Z28, Z20
-	VPDPBUSD.BCST    80(BX), Z28, Z21
-	VPDPBUSD.BCST    112(BX), Z28, Z22
-	VPDPBUSD.BCST    144(BX), Z28, Z23
-	VPDPBUSD.BCST    176(BX), Z28, Z24
-	VPDPBUSD.BCST    208(BX), Z28, Z25
-	VPDPBUSD.BCST    240(BX), Z28, Z26
-	VPDPBUSD.BCST    20(BX), Z29, Z19
-	VPDPBUSD.BCST    52(BX), Z29, Z20
-	VPDPBUSD.BCST    84(BX), Z29, Z21
-	VPDPBUSD.BCST    116(BX), Z29, Z22
-	VPDPBUSD.BCST    148(BX), Z29, Z23
-	VPDPBUSD.BCST    180(BX), Z29, Z24
-	VPDPBUSD.BCST    212(BX), Z29, Z25
-	VPDPBUSD.BCST    244(BX), Z29, Z26
-	VPDPBUSD.BCST    24(BX), Z30, Z19
-	VPDPBUSD.BCST    56(BX), Z30, Z20
-	VPDPBUSD.BCST    88(BX), Z30, Z21
-	VPDPBUSD.BCST    120(BX), Z30, Z22
-	VPDPBUSD.BCST    152(BX), Z30, Z23
-	VPDPBUSD.BCST    184(BX), Z30, Z24
-	VPDPBUSD.BCST    216(BX), Z30, Z25
-	VPDPBUSD.BCST    248(BX), Z30, Z26
-	VPDPBUSD.BCST    28(BX), Z31, Z19
-	VPDPBUSD.BCST    60(BX), Z31, Z20
-	VPDPBUSD.BCST    92(BX), Z31, Z21
-	VPDPBUSD.BCST    124(BX), Z31, Z22
-	VPDPBUSD.BCST    156(BX), Z31, Z23
-	VPDPBUSD.BCST    188(BX), Z31, Z24
-	VPDPBUSD.BCST    220(BX), Z31, Z25
-	VPDPBUSD.BCST    252(BX), Z31, Z26
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        Z19, Z19
-	VFMADD231PS      Z17, Z19, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      Z18, Z20, Z1
-	VMULPS.BCST      520(BX), Z16, Z17
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z17, Z21, Z2
-	VMULPS.BCST      524(BX), Z16, Z18
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z18, Z22, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z17, Z23, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        Z24, Z24
-	VFMADD231PS      Z18, Z24, Z5
-	VMULPS.BCST      536(BX), Z16, Z17
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z17, Z25, Z6
-	VMULPS.BCST      540(BX), Z16, Z18
-	VCVTDQ2PS        Z26, Z26
-	VFMADD231PS      Z18, Z26, Z7
-	VPBROADCASTD     800(BX), Z19
-	VPBROADCASTD     804(BX), Z20
-	VPBROADCASTD     808(BX), Z21
-	VPBROADCASTD     812(BX), Z22
-	VPBROADCASTD     816(BX), Z23
-	VPBROADCASTD     820(BX), Z24
-	VPBROADCASTD     824(BX), Z25
-	VPBROADCASTD     828(BX), Z26
-	VPDPBUSD.BCST    272(BX), Z28, Z19
-	VPDPBUSD.BCST    304(BX), Z28, Z20
-	VPDPBUSD.BCST    336(BX), Z28, Z21
-	VPDPBUSD.BCST    368(BX), Z28, Z22
-	VPDPBUSD.BCST    400(BX), Z28, Z23
-	VPDPBUSD.BCST    432(BX), Z28, Z24
-	VPDPBUSD.BCST    464(BX), Z28, Z25
-	VPDPBUSD.BCST    496(BX), Z28, Z26
-	VPDPBUSD.BCST    276(BX), Z29, Z19
-	VPDPBUSD.BCST    308(BX), Z29, Z20
-	VPDPBUSD.BCST    340(BX), Z29, Z21
-	VPDPBUSD.BCST    372(BX), Z29, Z22
-	VPDPBUSD.BCST    404(BX), Z29, Z23
-	VPDPBUSD.BCST    436(BX), Z29, Z24
-	VPDPBUSD.BCST    468(BX), Z29, Z25
-	VPDPBUSD.BCST    500(BX), Z29, Z26
-	VPDPBUSD.BCST    280(BX), Z30, Z19
-	VPDPBUSD.BCST    312(BX), Z30, Z20
-	VPDPBUSD.BCST    344(BX), Z30, Z21
-	VPDPBUSD.BCST    376(BX), Z30, Z22
-	VPDPBUSD.BCST    408(BX), Z30, Z23
-	VPDPBUSD.BCST    440(BX), Z30, Z24
-	VPDPBUSD.BCST    472(BX), Z30, Z25
-	VPDPBUSD.BCST    504(BX), Z30, Z26
-	VPDPBUSD.BCST    284(BX), Z31, Z19
-	VPDPBUSD.BCST    316(BX), Z31, Z20
-	VPDPBUSD.BCST    348(BX), Z31, Z21
-	VPDPBUSD.BCST    380(BX), Z31, Z22
-	VPDPBUSD.BCST    412(BX), Z31, Z23
-	VPDPBUSD.BCST    444(BX), Z31, Z24
-	VPDPBUSD.BCST    476(BX), Z31, Z25
-	VPDPBUSD.BCST    508(BX), Z31, Z26
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        Z19, Z19
-	VFMADD231PS      Z17, Z19, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        Z20, Z20
-	VFMADD231PS      Z18, Z20, Z9
-	VMULPS.BCST      552(BX), Z16, Z17
-	VCVTDQ2PS        Z21, Z21
-	VFMADD231PS      Z17, Z21, Z10
-	VMULPS.BCST      556(BX), Z16, Z18
-	VCVTDQ2PS        Z22, Z22
-	VFMADD231PS      Z18, Z22, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        Z23, Z23
-	VFMADD231PS      Z17, Z23, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        Z24, Z24
-	VFMADD231PS      Z18, Z24, Z13
-	VMULPS.BCST      568(BX), Z16, Z17
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z17, Z25, Z14
-	VMULPS.BCST      572(BX), Z16, Z18
-	VCVTDQ2PS        Z26, Z26
-	VFMADD231PS      Z18, Z26, Z15
-	VMOVUPS          704(AX), Z16
-	VFMADD231PS.BCST 896(BX), Z16, Z0
-	VFMADD231PS.BCST 900(BX), Z16, Z1
-	VFMADD231PS.BCST 904(BX), Z16, Z2
-	VFMADD231PS.BCST 908(BX), Z16, Z3
-	VFMADD231PS.BCST 912(BX), Z16, Z4
-	VFMADD231PS.BCST 916(BX), Z16, Z5
-	VFMADD231PS.BCST 920(BX), Z16, Z6
-	VFMADD231PS.BCST 924(BX), Z16, Z7
-	VFMADD231PS.BCST 928(BX), Z16, Z8
-	VFMADD231PS.BCST 932(BX), Z16, Z9
-	VFMADD231PS.BCST 936(BX), Z16, Z10
-	VFMADD231PS.BCST 940(BX), Z16, Z11
-	VFMADD231PS.BCST 944(BX), Z16, Z12
-	VFMADD231PS.BCST 948(BX), Z16, Z13
-	VFMADD231PS.BCST 952(BX), Z16, Z14
-	VFMADD231PS.BCST 956(BX), Z16, Z15
-	ADDQ             $0x00000300, AX
-	ADDQ             $0x000003c0, BX
-	DECQ             R10
-	JNZ              block
-	TESTQ            DX, DX
-	JZ               store
-	VMOVUPS          (DX), Z16
-	VADDPS           Z16, Z0, Z0
-	VADDPS           Z16, Z1, Z1
-	VADDPS           Z16, Z2, Z2
-	VADDPS           Z16, Z3, Z3
-	VADDPS           Z16, Z4, Z4
-	VADDPS           Z16, Z5, Z5
-	VADDPS           Z16, Z6, Z6
-	VADDPS           Z16, Z7, Z7
-	VADDPS           Z16, Z8, Z8
-	VADDPS           Z16, Z9, Z9
-	VADDPS           Z16, Z10, Z10
-	VADDPS           Z16, Z11, Z11
-	VADDPS           Z16, Z12, Z12
-	VADDPS           Z16, Z13, Z13
-	VADDPS           Z16, Z14, Z14
-	VADDPS           Z16, Z15, Z15
-	ADDQ             $0x40, DX
+	LEAQ         (AX)(R11*1), R13
+	VMOVUPS      512(AX), Z26
+	VMOVUPS      512(R13), Z27
+	VPBROADCASTD (R14), Z16
+	VPBROADCASTD (R14), Z20
+	VPBROADCASTD 4(R14), Z17
+	VPBROADCASTD 4(R14), Z21
+	VPBROADCASTD 8(R14), Z18
+	VPBROADCASTD 8(R14), Z22
+	VPBROADCASTD 12(R14), Z19
+	VPBROADCASTD 12(R14), Z23
+	VMOVDQU64    (AX), Z24
+	VMOVDQU64    (R13), Z25
+	VPBROADCASTD (BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 32(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 64(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 96(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    64(AX), Z24
+	VMOVDQU64    64(R13), Z25
+	VPBROADCASTD 4(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 36(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 68(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 100(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    128(AX), Z24
+	VMOVDQU64    128(R13), Z25
+	VPBROADCASTD 8(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 40(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 72(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 104(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    192(AX), Z24
+	VMOVDQU64    192(R13), Z25
+	VPBROADCASTD 12(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 44(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 76(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 108(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 256(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z0
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z8
+	VBROADCASTSS 260(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z1
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z9
+	VBROADCASTSS 264(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z2
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z10
+	VBROADCASTSS 268(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z3
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z11
+	VPBROADCASTD 16(R14), Z16
+	VPBROADCASTD 16(R14), Z20
+	VPBROADCASTD 20(R14), Z17
+	VPBROADCASTD 20(R14), Z21
+	VPBROADCASTD 24(R14), Z18
+	VPBROADCASTD 24(R14), Z22
+	VPBROADCASTD 28(R14), Z19
+	VPBROADCASTD 28(R14), Z23
+	VMOVDQU64    (AX), Z24
+	VMOVDQU64    (R13), Z25
+	VPBROADCASTD 128(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 160(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 192(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 224(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    64(AX), Z24
+	VMOVDQU64    64(R13), Z25
+	VPBROADCASTD 132(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 164(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 196(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 228(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    128(AX), Z24
+	VMOVDQU64    128(R13), Z25
+	VPBROADCASTD 136(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 168(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 200(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 232(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    192(AX), Z24
+	VMOVDQU64    192(R13), Z25
+	VPBROADCASTD 140(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 172(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 204(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 236(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 272(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z4
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z12
+	VBROADCASTSS 276(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z5
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z13
+	VBROADCASTSS 280(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z6
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z14
+	VBROADCASTSS 284(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z7
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z15
+	VMOVUPS      640(AX), Z26
+	VMOVUPS      640(R13), Z27
+	VBROADCASTSS 64(R14), Z28
+	VFMADD231PS  Z28, Z26, Z0
+	VFMADD231PS  Z28, Z27, Z8
+	VBROADCASTSS 68(R14), Z29
+	VFMADD231PS  Z29, Z26, Z1
+	VFMADD231PS  Z29, Z27, Z9
+	VBROADCASTSS 72(R14), Z28
+	VFMADD231PS  Z28, Z26, Z2
+	VFMADD231PS  Z28, Z27, Z10
+	VBROADCASTSS 76(R14), Z29
+	VFMADD231PS  Z29, Z26, Z3
+	VFMADD231PS  Z29, Z27, Z11
+	VBROADCASTSS 80(R14), Z28
+	VFMADD231PS  Z28, Z26, Z4
+	VFMADD231PS  Z28, Z27, Z12
+	VBROADCASTSS 84(R14), Z29
+	VFMADD231PS  Z29, Z26, Z5
+	VFMADD231PS  Z29, Z27, Z13
+	VBROADCASTSS 88(R14), Z28
+	VFMADD231PS  Z28, Z26, Z6
+	VFMADD231PS  Z28, Z27, Z14
+	VBROADCASTSS 92(R14), Z29
+	VFMADD231PS  Z29, Z26, Z7
+	VFMADD231PS  Z29, Z27, Z15
+	VMOVUPS      576(AX), Z26
+	VMOVUPS      576(R13), Z27
+	VPBROADCASTD 32(R14), Z16
+	VPBROADCASTD 32(R14), Z20
+	VPBROADCASTD 36(R14), Z17
+	VPBROADCASTD 36(R14), Z21
+	VPBROADCASTD 40(R14), Z18
+	VPBROADCASTD 40(R14), Z22
+	VPBROADCASTD 44(R14), Z19
+	VPBROADCASTD 44(R14), Z23
+	VMOVDQU64    256(AX), Z24
+	VMOVDQU64    256(R13), Z25
+	VPBROADCASTD 16(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 48(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 80(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 112(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    320(AX), Z24
+	VMOVDQU64    320(R13), Z25
+	VPBROADCASTD 20(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 52(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 84(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 116(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    384(AX), Z24
+	VMOVDQU64    384(R13), Z25
+	VPBROADCASTD 24(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 56(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 88(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 120(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    448(AX), Z24
+	VMOVDQU64    448(R13), Z25
+	VPBROADCASTD 28(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 60(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 92(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 124(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 256(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z0
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z8
+	VBROADCASTSS 260(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z1
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z9
+	VBROADCASTSS 264(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z2
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z10
+	VBROADCASTSS 268(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z3
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z11
+	VPBROADCASTD 48(R14), Z16
+	VPBROADCASTD 48(R14), Z20
+	VPBROADCASTD 52(R14), Z17
+	VPBROADCASTD 52(R14), Z21
+	VPBROADCASTD 56(R14), Z18
+	VPBROADCASTD 56(R14), Z22
+	VPBROADCASTD 60(R14), Z19
+	VPBROADCASTD 60(R14), Z23
+	VMOVDQU64    256(AX), Z24
+	VMOVDQU64    256(R13), Z25
+	VPBROADCASTD 144(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 176(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 208(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 240(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    320(AX), Z24
+	VMOVDQU64    320(R13), Z25
+	VPBROADCASTD 148(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 180(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 212(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 244(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    384(AX), Z24
+	VMOVDQU64    384(R13), Z25
+	VPBROADCASTD 152(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 184(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 216(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 248(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VMOVDQU64    448(AX), Z24
+	VMOVDQU64    448(R13), Z25
+	VPBROADCASTD 156(BX), Z28
+	VPDPBUSD     Z28, Z24, Z16
+	VPDPBUSD     Z28, Z25, Z20
+	VPBROADCASTD 188(BX), Z29
+	VPDPBUSD     Z29, Z24, Z17
+	VPDPBUSD     Z29, Z25, Z21
+	VPBROADCASTD 220(BX), Z28
+	VPDPBUSD     Z28, Z24, Z18
+	VPDPBUSD     Z28, Z25, Z22
+	VPBROADCASTD 252(BX), Z29
+	VPDPBUSD     Z29, Z24, Z19
+	VPDPBUSD     Z29, Z25, Z23
+	VBROADCASTSS 272(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z16, Z16
+	VFMADD231PS  Z30, Z16, Z4
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z20, Z20
+	VFMADD231PS  Z31, Z20, Z12
+	VBROADCASTSS 276(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z17, Z17
+	VFMADD231PS  Z30, Z17, Z5
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z21, Z21
+	VFMADD231PS  Z31, Z21, Z13
+	VBROADCASTSS 280(BX), Z28
+	VMULPS       Z28, Z26, Z30
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z30, Z18, Z6
+	VMULPS       Z28, Z27, Z31
+	VCVTDQ2PS    Z22, Z22
+	VFMADD231PS  Z31, Z22, Z14
+	VBROADCASTSS 284(BX), Z29
+	VMULPS       Z29, Z26, Z30
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z30, Z19, Z7
+	VMULPS       Z29, Z27, Z31
+	VCVTDQ2PS    Z23, Z23
+	VFMADD231PS  Z31, Z23, Z15
+	VMOVUPS      704(AX), Z26
+	VMOVUPS      704(R13), Z27
+	VBROADCASTSS 96(R14), Z28
+	VFMADD231PS  Z28, Z26, Z0
+	VFMADD231PS  Z28, Z27, Z8
+	VBROADCASTSS 100(R14), Z29
+	VFMADD231PS  Z29, Z26, Z1
+	VFMADD231PS  Z29, Z27, Z9
+	VBROADCASTSS 104(R14), Z28
+	VFMADD231PS  Z28, Z26, Z2
+	VFMADD231PS  Z28, Z27, Z10
+	VBROADCASTSS 108(R14), Z29
+	VFMADD231PS  Z29, Z26, Z3
+	VFMADD231PS  Z29, Z27, Z11
+	VBROADCASTSS 112(R14), Z28
+	VFMADD231PS  Z28, Z26, Z4
+	VFMADD231PS  Z28, Z27, Z12
+	VBROADCASTSS 116(R14), Z29
+	VFMADD231PS  Z29, Z26, Z5
+	VFMADD231PS  Z29, Z27, Z13
+	VBROADCASTSS 120(R14), Z28
+	VFMADD231PS  Z28, Z26, Z6
+	VFMADD231PS  Z28, Z27, Z14
+	VBROADCASTSS 124(R14), Z29
+	VFMADD231PS  Z29, Z26, Z7
+	VFMADD231PS  Z29, Z27, Z15
+	ADDQ         $0x00000300, AX
+	ADDQ         $0x00000160, BX
+	ADDQ         $0x00000080, R14
+	DECQ         R10
+	JNZ          block
+	TESTQ        DX, DX
+	JZ           store
+	VMOVUPS      (DX), Z30
+	VADDPS       Z30, Z0, Z0
+	VADDPS       Z30, Z1, Z1
+	VADDPS       Z30, Z2, Z2
+	VADDPS       Z30, Z3, Z3
+	VADDPS       Z30, Z4, Z4
+	VADDPS       Z30, Z5, Z5
+	VADDPS       Z30, Z6, Z6
+	VADDPS       Z30, Z7, Z7
+	VMOVUPS      64(DX), Z31
+	VADDPS       Z31, Z8, Z8
+	VADDPS       Z31, Z9, Z9
+	VADDPS       Z31, Z10, Z10
+	VADDPS       Z31, Z11, Z11
+	VADDPS       Z31, Z12, Z12
+	VADDPS       Z31, Z13, Z13
+	VADDPS       Z31, Z14, Z14
+	VADDPS       Z31, Z15, Z15
 
 store:
 	MOVQ    CX, R12
 	VMOVUPS Z0, (R12)
+	VMOVUPS Z8, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z1, (R12)
+	VMOVUPS Z9, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z2, (R12)
+	VMOVUPS Z10, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z3, (R12)
+	VMOVUPS Z11, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z4, (R12)
+	VMOVUPS Z12, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z5, (R12)
+	VMOVUPS Z13, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z6, (R12)
+	VMOVUPS Z14, 64(R12)
 	ADDQ    R8, R12
 	VMOVUPS Z7, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z8, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z9, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z10, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z11, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z12, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z13, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z14, (R12)
-	ADDQ    R8, R12
-	VMOVUPS Z15, (R12)
-	ADDQ    $0x40, CX
-	DECQ    DI
-	JNZ     rows
+	VMOVUPS Z15, 64(R12)
+	ADDQ    R11, AX
+	ADDQ    $0x00000080, CX
+	TESTQ   DX, DX
+	JZ      next
+	ADDQ    $0x00000080, DX
+
+next:
+	DECQ DI
+	JNZ  rows
 	VZEROUPPER
 	RET

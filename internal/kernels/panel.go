@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Activations for vector kernels lie in panels: the tokens of a batch are cut into tiles of 16
-// and then, what is left, of 8, 4, 2 and 1, and the blocks of a tile's tokens into records.
+// Activations for vector kernels lie in panels: the tokens of a batch are cut into tiles of 8
+// and then, what is left, of 4, 2 and 1, and the blocks of a tile's tokens into records.
 // A record of c tokens has, of a block of 32 values (little-endian, [c] meaning one for
 // each token):
 //
@@ -14,15 +14,21 @@ import (
 //	[c] float32   D
 //	[c] int32     -128 * sum of the 32 quants
 //	[c] float32   D * float32(sum of the 32 quants)
-//	[2][c] int32  -128 * sum of 16 quants
+//
+// A second panel has, for formats whose groups are 16 values:
+//
+//	[2][c] int32    -128 * sum of 16 quants
 //	[2][c] float32  D * float32(sum of 16 quants)
 //
 // The negative sums are where a kernel starts to add products whose unsigned weights are 128 too
 // large; where it is a smaller power of two, it shifts them.
-const panelBlock = 60 // bytes of a token's block
+const (
+	panelBlock  = 44 // bytes of a token's block
+	panelSums16 = 16 // and of its sums of 16
+)
 
 // maxTile is the number of tokens of the largest tile.
-const maxTile = 16
+const maxTile = 8
 
 // tileWidth returns the number of tokens in the first tile of so many.
 func tileWidth(tokens int) int {
@@ -52,32 +58,31 @@ func tileOf(tokens, t int) (first, width int) {
 // panel returns the records from the tile on whose first token is t.
 func (a *QActs) panel(t int) []byte { return a.panels[t*(a.In/BlockSize)*panelBlock:] }
 
+// panel16 is panel for the sums of 16.
+func (a *QActs) panel16(t int) []byte { return a.sums16[t*(a.In/BlockSize)*panelSums16:] }
+
 // quantizePanel quantises x as token t.
 func (a *QActs) quantizePanel(t int, x []float32) {
 	first, width := tileOf(a.Tokens, t)
-	lane, records := t-first, a.panel(first)
+	lane, records, records16 := t-first, a.panel(first), a.panel16(first)
 	for b := range a.In / BlockSize {
 		var q [BlockSize]int8
 		d := quantizeBlock(&q, (*[BlockSize]float32)(x[b*BlockSize:]))
-		setRecord(records[b*width*panelBlock:][:width*panelBlock], width, lane, &q, d)
+		setRecord(records[b*width*panelBlock:], records16[b*width*panelSums16:], width, lane, &q, d)
 	}
 }
 
-func setRecord(r []byte, width, lane int, q *[BlockSize]int8, d float32) {
+func setRecord(r, r16 []byte, width, lane int, q *[BlockSize]int8, d float32) {
 	for i, v := range q {
 		r[lane*BlockSize+i] = byte(v)
 	}
-	at := 4 * (8*width + lane)
-	put := func(v uint32) {
-		binary.LittleEndian.PutUint32(r[at:], v)
-		at += 4 * width
-	}
 	lo, hi := sum16((*[16]int8)(q[:16])), sum16((*[16]int8)(q[16:]))
-	put(math.Float32bits(d))
-	put(uint32(-128 * (lo + hi)))
-	put(math.Float32bits(d * float32(lo+hi)))
-	put(uint32(-128 * lo))
-	put(uint32(-128 * hi))
-	put(math.Float32bits(d * float32(lo)))
-	put(math.Float32bits(d * float32(hi)))
+	put := func(r []byte, i int, v uint32) { binary.LittleEndian.PutUint32(r[4*(i*width+lane):], v) }
+	put(r, 8, math.Float32bits(d))
+	put(r, 9, uint32(-128*(lo+hi)))
+	put(r, 10, math.Float32bits(d*float32(lo+hi)))
+	put(r16, 0, uint32(-128*lo))
+	put(r16, 1, uint32(-128*hi))
+	put(r16, 2, math.Float32bits(d*float32(lo)))
+	put(r16, 3, math.Float32bits(d*float32(hi)))
 }

@@ -16,6 +16,7 @@ var zmm = [32]reg.VecPhysical{
 
 func avx512() {
 	tables512()
+	roof512()
 	for i := range formats {
 		for _, c := range []int{1, 2, 4} {
 			vec512(&formats[i], c)
@@ -24,9 +25,10 @@ func avx512() {
 	}
 	for _, group := range []int{32, 16} {
 		for _, min := range []bool{false, true} {
-			for _, c := range []int{1, 2, 4, 8, 16} {
+			for _, c := range []int{1, 2, 4, 8} {
 				tile512(group, min, c)
 			}
+			pair512(group, min, 8)
 		}
 	}
 }
@@ -282,7 +284,6 @@ func store512(acc []reg.VecPhysical, tmp reg.VecPhysical) {
 	for _, a := range acc {
 		op("VADDPS", tmp, a, a)
 	}
-	op("ADDQ", imm(64), regBias)
 	build.Label("store")
 	op("MOVQ", regOut, regPtr)
 	for i, a := range acc {
@@ -291,7 +292,6 @@ func store512(acc []reg.VecPhysical, tmp reg.VecPhysical) {
 			op("ADDQ", regStride, regPtr)
 		}
 	}
-	op("ADDQ", imm(64), regOut)
 }
 
 // columns512 multiplies a group of weights with the activations of c tokens, sums at a time.
@@ -307,11 +307,11 @@ func (m *columns512) emit() {
 	for first := 0; first < m.c; first += len(m.sums) {
 		n := min(len(m.sums), m.c-first)
 		for i := range n {
-			m.init(m.sums[i], mem(regX, recInit(m.c, first+i, m.group, m.half)))
+			m.init(m.sums[i], recInit(m.c, first+i, m.group, m.half))
 		}
 		for g, w := range m.w {
 			for i := range n {
-				op("VPDPBUSD.BCST", mem(regX, recQuant(m.c, first+i)+16*m.half+4*g), w, m.sums[i])
+				op("VPDPBUSD.BCST", recQuant(m.c, first+i).Offset(16*m.half+4*g), w, m.sums[i])
 			}
 		}
 		for i := range n {
@@ -335,7 +335,7 @@ func (m *columns512) init(sum reg.VecPhysical, at operand.Mem) {
 
 func (m *columns512) add(col int, sum reg.VecPhysical) {
 	tmp := m.tmp[col%len(m.tmp)]
-	op("VMULPS.BCST", mem(regX, recScale(m.c, col)), m.scale, tmp)
+	op("VMULPS.BCST", recScale(m.c, col), m.scale, tmp)
 	op("VCVTDQ2PS", sum, sum)
 	op("VFMADD231PS", tmp, sum, m.acc[col])
 }
@@ -343,7 +343,7 @@ func (m *columns512) add(col int, sum reg.VecPhysical) {
 // pair is emit for one token and a group of 32, with two sums that do not wait for each other.
 func (m *columns512) pair() {
 	a, b := m.sums[0], m.sums[1]
-	m.init(a, mem(regX, recInit(1, 0, m.group, m.half)))
+	m.init(a, recInit(1, 0, m.group, m.half))
 	op("VPXORD", b, b, b)
 	for g, w := range m.w {
 		op("VPDPBUSD.BCST", mem(regX, 4*g), w, m.sums[g%2])
@@ -354,7 +354,7 @@ func (m *columns512) pair() {
 
 func (m *columns512) minimum(min reg.VecPhysical) {
 	for col, a := range m.acc {
-		op("VFMADD231PS.BCST", mem(regX, recSum(m.c, col, m.group, m.half)), min, a)
+		op("VFMADD231PS.BCST", recSum(m.c, col, m.group, m.half), min, a)
 	}
 }
 
@@ -371,7 +371,7 @@ func vec512(f *format, c int) {
 		for _, a := range acc {
 			op("VPXORD", a, a, a)
 		}
-		op("MOVQ", regX0, regX)
+		firstRecord(f.group)
 		blockLoop(f, u.head, func() {
 			for i := 0; i < f.blockBytes(); i += 64 {
 				op("PREFETCHT0", mem(regW, i+prefetch))
@@ -391,9 +391,10 @@ func vec512(f *format, c int) {
 				}
 			}
 			op("ADDQ", operand.U32(f.blockBytes()), regW)
-			op("ADDQ", operand.U32(recBytes(c)), regX)
+			nextRecord(c, f.group)
 		})
 		store512(acc, tmp[0])
+		nextRows(1)
 	})
 }
 
@@ -438,12 +439,43 @@ func expand512(f *format) {
 	})
 }
 
-func tile512(group int, minimum bool, c int) {
-	name := fmt.Sprintf("tile512g%dx%d", group, c)
+// nextRows steps over the results of n row blocks.
+func nextRows(n int) {
+	op("ADDQ", operand.U32(64*n), regOut)
+	op("TESTQ", regBias, regBias)
+	build.JZ(operand.LabelRef("next"))
+	op("ADDQ", operand.U32(64*n), regBias)
+	build.Label("next")
+}
+
+// tileName names a function that multiplies expanded weights.
+func tileName(prefix string, group int, minimum bool, c int) string {
 	if minimum {
-		name = fmt.Sprintf("tile512g%dminx%d", group, c)
+		return fmt.Sprintf("%sg%dminx%d", prefix, group, c)
 	}
-	product(name, "multiplies expanded weights with the activations of "+fmt.Sprint(c)+" tokens.")
+	return fmt.Sprintf("%sg%dx%d", prefix, group, c)
+}
+
+// tileLoop runs body for every block of every row block or pair, and store after each.
+func tileLoop(c, group int, minimum bool, acc []reg.VecPhysical, body, store func()) {
+	rowLoop(func() {
+		for _, a := range acc {
+			op("VPXORD", a, a, a)
+		}
+		firstRecord(group)
+		op("MOVQ", regBlocks, regLeft)
+		build.Label("block")
+		body()
+		op("ADDQ", operand.U32(expBytes(group, minimum)), regW)
+		nextRecord(c, group)
+		op("DECQ", regLeft)
+		build.JNZ(operand.LabelRef("block"))
+		store()
+	})
+}
+
+func tile512(group int, minimum bool, c int) {
+	product(tileName("tile512", group, minimum, c), fmt.Sprintf("multiplies row blocks of expanded weights with a tile of %d tokens.", c))
 	acc := zmm[:c]
 	w := zmm[32-group/4:]
 	free := zmm[c : 32-group/4]
@@ -452,13 +484,7 @@ func tile512(group int, minimum bool, c int) {
 	if len(sums) > 8 {
 		sums = sums[:8]
 	}
-	rowLoop(func() {
-		for _, a := range acc {
-			op("VPXORD", a, a, a)
-		}
-		op("MOVQ", regX0, regX)
-		op("MOVQ", regBlocks, regLeft)
-		build.Label("block")
+	tileLoop(c, group, minimum, acc, func() {
 		for h := range 32 / group {
 			for i := range w {
 				op("VMOVDQU64", mem(regW, 256*h+64*i), w[i])
@@ -471,10 +497,98 @@ func tile512(group int, minimum bool, c int) {
 				m.minimum(scale)
 			}
 		}
-		op("ADDQ", operand.U32(expBytes(group, minimum)), regW)
-		op("ADDQ", operand.U32(recBytes(c)), regX)
-		op("DECQ", regLeft)
-		build.JNZ(operand.LabelRef("block"))
+	}, func() {
 		store512(acc, scale)
+		nextRows(1)
 	})
+}
+
+// pair512 multiplies two row blocks, so that an activation that was broadcast is used twice:
+// loads, not products, are what a tile of one row block waits for.
+func pair512(group int, minimum bool, c int) {
+	product(tileName("pair512", group, minimum, c), fmt.Sprintf("multiplies pairs of row blocks of expanded weights with a tile of %d tokens.", c))
+	const batch = 4
+	acc := [2][]reg.VecPhysical{zmm[:c], zmm[c : 2*c]}
+	sums := [2][]reg.VecPhysical{zmm[2*c : 2*c+batch], zmm[2*c+batch : 2*c+2*batch]}
+	free := zmm[2*c+2*batch:]
+	w, scale, act, tmp := free[0:2], free[2:4], free[4:6], free[6:8]
+	second := regConst
+	weights := [2]reg.Register{regW, second}
+	op("MOVQ", regBlocks, second)
+	op("IMULQ", operand.U32(expBytes(group, minimum)), second)
+	distance := reg.R11
+	op("MOVQ", second, distance)
+	tileLoop(c, group, minimum, zmm[:2*c], func() {
+		op("LEAQ", operand.Mem{Base: regW, Index: distance, Scale: 1}, second)
+		for h := range 32 / group {
+			for r := range 2 {
+				op("VMOVUPS", mem(weights[r], expScale(h)), scale[r])
+			}
+			for first := 0; first < c; first += batch {
+				for i := range batch {
+					for r := range 2 {
+						op("VPBROADCASTD", recInit(c, first+i, group, h), sums[r][i])
+					}
+				}
+				for g := range group / 4 {
+					for r := range 2 {
+						op("VMOVDQU64", mem(weights[r], 256*h+64*g), w[r])
+					}
+					for i := range batch {
+						a := act[i%2]
+						op("VPBROADCASTD", recQuant(c, first+i).Offset(16*h+4*g), a)
+						for r := range 2 {
+							op("VPDPBUSD", a, w[r], sums[r][i])
+						}
+					}
+				}
+				for i := range batch {
+					a := act[i%2]
+					op("VBROADCASTSS", recScale(c, first+i), a)
+					for r := range 2 {
+						op("VMULPS", a, scale[r], tmp[r])
+						op("VCVTDQ2PS", sums[r][i], sums[r][i])
+						op("VFMADD231PS", tmp[r], sums[r][i], acc[r][first+i])
+					}
+				}
+			}
+			if minimum {
+				for r := range 2 {
+					op("VMOVUPS", mem(weights[r], expMin(group, h)), scale[r])
+				}
+				for i := range c {
+					a := act[i%2]
+					op("VBROADCASTSS", recSum(c, i, group, h), a)
+					for r := range 2 {
+						op("VFMADD231PS", a, scale[r], acc[r][i])
+					}
+				}
+			}
+		}
+	}, func() {
+		storePair512(acc, tmp)
+		op("ADDQ", distance, regW) // the second row block lies before the next pair
+		nextRows(2)
+	})
+}
+
+func storePair512(acc [2][]reg.VecPhysical, tmp []reg.VecPhysical) {
+	op("TESTQ", regBias, regBias)
+	build.JZ(operand.LabelRef("store"))
+	for r := range 2 {
+		op("VMOVUPS", mem(regBias, 64*r), tmp[r])
+		for _, a := range acc[r] {
+			op("VADDPS", tmp[r], a, a)
+		}
+	}
+	build.Label("store")
+	op("MOVQ", regOut, regPtr)
+	for i := range acc[0] {
+		for r := range 2 {
+			op("VMOVUPS", acc[r][i], mem(regPtr, 64*r))
+		}
+		if i+1 < len(acc[0]) {
+			op("ADDQ", regStride, regPtr)
+		}
+	}
 }

@@ -4,7 +4,8 @@
 //
 //	vec    packed weights times 1, 2 or 4 tokens, one function per format
 //	expand packed weights to one common form, one function per format
-//	tile   expanded weights times 1 to 16 tokens, one function per kind of group
+//	tile   expanded weights times a tile of 1 to 8 tokens, one function per kind of group
+//	pair   the same for two row blocks at a time and a whole tile
 //
 // packed.go and panel.go of package kernels describe what lies where in memory.
 package main
@@ -42,24 +43,26 @@ var (
 	regOut    = reg.RCX // results
 	regBias   = reg.RDX // bias, or 0
 	regBlocks = reg.RSI // blocks of 32 values, or super-blocks
-	regRows   = reg.RDI // blocks of 16 rows
+	regRows   = reg.RDI // blocks of 16 rows, or pairs of them
 	regStride = reg.R8  // bytes between the results of two tokens
 	regX0     = reg.R9  // activations of the first block
 	regLeft   = reg.R10 // blocks left
 	regInner  = reg.R11 // blocks left of a super-block
 	regPtr    = reg.R12 // results of a token
-	regConst  = reg.R13
+	regConst  = reg.R13 // constants, at the start; then weights of the second row block
+	regX16    = reg.R14 // sums of 16 activations of the block
+	regX160   = reg.R15 // sums of 16 activations of the first block
 )
 
-// product begins a function that multiplies.
+// product begins a function that multiplies n row blocks or pairs of them.
 func product(name, doc string) {
-	build.TEXT(name, attr.NOSPLIT, "func(w, acts, out, bias *byte, blocks, rowBlocks, outStride int)")
+	build.TEXT(name, attr.NOSPLIT, "func(w, acts, sums16, out, bias *byte, blocks, n, outStride int)")
 	build.Pragma("noescape")
 	build.Doc(name + " " + doc)
 	for _, p := range []struct {
 		name string
 		reg  reg.Register
-	}{{"w", regW}, {"acts", regX0}, {"out", regOut}, {"bias", regBias}, {"blocks", regBlocks}, {"rowBlocks", regRows}, {"outStride", regStride}} {
+	}{{"w", regW}, {"acts", regX0}, {"sums16", regX160}, {"out", regOut}, {"bias", regBias}, {"blocks", regBlocks}, {"n", regRows}, {"outStride", regStride}} {
 		build.Load(build.Param(p.name), p.reg)
 	}
 	op("SHLQ", imm(2), regStride)
@@ -123,27 +126,39 @@ func (f *format) headBytes() int {
 	return 32
 }
 
-// The record of a block of activations of c tokens, see panel.go.
-func recQuant(c, col int) int        { return col * 32 }
-func recScale(c, col int) int        { return c*32 + col*4 }
-func recInit32(c, col int) int       { return c*36 + col*4 }
-func recSum32(c, col int) int        { return c*40 + col*4 }
-func recInit16(c, col, half int) int { return c*(44+4*half) + col*4 }
-func recSum16(c, col, half int) int  { return c*(52+4*half) + col*4 }
-func recBytes(c int) int             { return c * 60 }
+// The record of a block of activations of c tokens, and that of its sums of 16, see panel.go.
+func recQuant(c, col int) operand.Mem { return mem(regX, col*32) }
+func recScale(c, col int) operand.Mem { return mem(regX, c*32+col*4) }
+func recBytes(c int) int              { return c * 44 }
+func rec16Bytes(c int) int            { return c * 16 }
 
-func recInit(c, col, group, half int) int {
+func recInit(c, col, group, half int) operand.Mem {
 	if group == 32 {
-		return recInit32(c, col)
+		return mem(regX, c*36+col*4)
 	}
-	return recInit16(c, col, half)
+	return mem(regX16, c*4*half+col*4)
 }
 
-func recSum(c, col, group, half int) int {
+func recSum(c, col, group, half int) operand.Mem {
 	if group == 32 {
-		return recSum32(c, col)
+		return mem(regX, c*40+col*4)
 	}
-	return recSum16(c, col, half)
+	return mem(regX16, c*(8+4*half)+col*4)
+}
+
+// firstRecord goes to the first block of the activations, nextRecord to the next.
+func firstRecord(group int) {
+	op("MOVQ", regX0, regX)
+	if group == 16 {
+		op("MOVQ", regX160, regX16)
+	}
+}
+
+func nextRecord(c, group int) {
+	op("ADDQ", operand.U32(recBytes(c)), regX)
+	if group == 16 {
+		op("ADDQ", operand.U32(rec16Bytes(c)), regX16)
+	}
 }
 
 // The record of a block of expanded weights: 512 bytes of quants + 128, then for each
