@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/big"
 	"strings"
+
+	"golang.org/x/exp/slices"
 )
 
 // method is a method of a built-in type, called with its object.
@@ -107,7 +109,7 @@ func ownAttr(r *run, object any, name string) (any, bool, error) {
 		v, ok := object.attr(name)
 		return v, ok, nil
 	case *tuple:
-		if i := indexOf(object.fields, name); i >= 0 {
+		if i := slices.Index(object.fields, name); i >= 0 {
 			return object.items[i], true, nil
 		}
 	case *rangeValue:

@@ -5,10 +5,11 @@ import (
 	"math"
 	"net/url"
 	"regexp"
-	"sort"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/exp/slices"
 )
 
 // filterFunc is a filter: v is the value on its left.
@@ -17,59 +18,83 @@ type filterFunc func(r *run, v any, a *args) (any, error)
 // filters are jinja's, with transformers' tojson.
 var filters map[string]filterFunc
 
+// bound is a filter or a method that has its arguments sorted into its parameters, the
+// first required of which must be there; absent stands for those not given.
+func bound[T any](f func(r *run, receiver T, p []any) (any, error), name string, required int, params ...string) func(*run, any, *args) (any, error) {
+	return func(r *run, v any, a *args) (any, error) {
+		p, err := a.bind(name, required, params...)
+		if err != nil {
+			return nil, err
+		}
+		receiver, _ := v.(T)
+		return f(r, receiver, p)
+	}
+}
+
+// onText makes a filter of v as a str.
+func onText(f func(r *run, t *text, p []any) (any, error)) func(*run, any, []any) (any, error) {
+	return func(r *run, v any, p []any) (any, error) {
+		t, err := toText(r, v)
+		if err != nil {
+			return nil, err
+		}
+		return f(r, t, p)
+	}
+}
+
 func init() { // a literal would make an initialization cycle through "map"
 	filters = map[string]filterFunc{
-		"abs":            filterAbs,
-		"attr":           filterAttr,
-		"batch":          filterBatch,
+		"abs":            bound(filterAbs, "abs", 0),
+		"attr":           bound(filterAttr, "attr", 1, "name"),
+		"batch":          bound(filterBatch, "batch", 1, "linecount", "fill_with"),
 		"capitalize":     textFilter("capitalize"),
-		"center":         filterCenter,
-		"count":          filterLength,
-		"d":              filterDefault,
-		"default":        filterDefault,
-		"dictsort":       filterDictSort,
-		"e":              filterEscape,
-		"escape":         filterEscape,
-		"filesizeformat": filterFileSize,
-		"first":          filterFirst,
-		"float":          filterFloat,
-		"forceescape":    filterForceEscape,
+		"center":         bound(onText(filterCenter), "center", 0, "width"),
+		"count":          bound(filterLength, "length", 0),
+		"d":              bound(filterDefault, "default", 0, "default_value", "boolean"),
+		"default":        bound(filterDefault, "default", 0, "default_value", "boolean"),
+		"dictsort":       bound(filterDictSort, "dictsort", 0, "case_sensitive", "by", "reverse"),
+		"e":              bound(onText(filterEscape), "escape", 0),
+		"escape":         bound(onText(filterEscape), "escape", 0),
+		"filesizeformat": bound(filterFileSize, "filesizeformat", 0, "binary"),
+		"first":          bound(filterFirst, "first", 0),
+		"float":          bound(filterFloat, "float", 0, "default"),
+		"forceescape":    bound(onText(filterForceEscape), "escape", 0),
 		"format":         filterFormat,
-		"groupby":        filterGroupBy,
-		"indent":         filterIndent,
-		"int":            filterInt,
-		"items":          filterItems,
-		"join":           filterJoin,
-		"last":           filterLast,
-		"length":         filterLength,
-		"list":           filterList,
+		"groupby":        bound(filterGroupBy, "groupby", 1, "attribute", "default", "case_sensitive"),
+		"indent":         bound(filterIndent, "indent", 0, "width", "first", "blank"),
+		"int":            bound(filterInt, "int", 0, "default", "base"),
+		"items":          bound(filterItems, "items", 0),
+		"join":           bound(filterJoin, "join", 0, "d", "attribute"),
+		"last":           bound(filterLast, "last", 0),
+		"length":         bound(filterLength, "length", 0),
+		"list":           bound(filterList, "list", 0),
 		"lower":          textFilter("lower"),
 		"map":            filterMap,
 		"max":            extreme("max", 1),
 		"min":            extreme("min", -1),
 		"reject":         selecting(false, false),
 		"rejectattr":     selecting(false, true),
-		"replace":        filterReplace,
-		"reverse":        filterReverse,
-		"round":          filterRound,
-		"safe":           filterSafe,
+		"replace":        bound(filterReplace, "replace", 2, "old", "new", "count"),
+		"reverse":        bound(filterReverse, "reverse", 0),
+		"round":          bound(filterRound, "round", 0, "precision", "method"),
+		"safe":           bound(onText(filterSafe), "safe", 0),
 		"select":         selecting(true, false),
 		"selectattr":     selecting(true, true),
-		"slice":          filterSlice,
-		"sort":           filterSort,
-		"string":         filterString,
-		"striptags":      filterStripTags,
-		"sum":            filterSum,
-		"title":          filterTitle,
-		"tojson":         filterToJSON,
-		"trim":           filterTrim,
-		"truncate":       filterTruncate,
-		"unique":         filterUnique,
+		"slice":          bound(filterSlice, "slice", 1, "slices", "fill_with"),
+		"sort":           bound(filterSort, "sort", 0, "reverse", "case_sensitive", "attribute"),
+		"string":         bound(filterString, "string", 0),
+		"striptags":      bound(onText(filterStripTags), "striptags", 0),
+		"sum":            bound(filterSum, "sum", 0, "attribute", "start"),
+		"title":          bound(onText(filterTitle), "title", 0),
+		"tojson":         bound(filterToJSON, "tojson", 0, "ensure_ascii", "indent", "separators", "sort_keys"),
+		"trim":           textFilter("strip"),
+		"truncate":       bound(filterTruncate, "truncate", 0, "length", "killwords", "end", "leeway"),
+		"unique":         bound(filterUnique, "unique", 0, "case_sensitive", "attribute"),
 		"upper":          textFilter("upper"),
-		"urlencode":      filterURLEncode,
-		"wordcount":      filterWordCount,
-		"wordwrap":       filterWordWrap,
-		"xmlattr":        filterXMLAttr,
+		"urlencode":      bound(filterURLEncode, "urlencode", 0),
+		"wordcount":      bound(onText(filterWordCount), "wordcount", 0),
+		"wordwrap":       bound(filterWordWrap, "wordwrap", 0, "width", "break_long_words", "wrapstring", "break_on_hyphens"),
+		"xmlattr":        bound(filterXMLAttr, "xmlattr", 0, "autospace"),
 	}
 }
 
@@ -84,10 +109,7 @@ func textFilter(name string) filterFunc {
 	}
 }
 
-func filterAbs(_ *run, v any, a *args) (any, error) {
-	if _, err := a.bind("abs", 0); err != nil {
-		return nil, err
-	}
+func filterAbs(_ *run, v any, _ []any) (any, error) {
 	switch v := v.(type) {
 	case float64:
 		return math.Abs(v), nil
@@ -105,11 +127,7 @@ func filterAbs(_ *run, v any, a *args) (any, error) {
 }
 
 // filterAttr is an attribute, never an item.
-func filterAttr(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("attr", 1, "name")
-	if err != nil {
-		return nil, err
-	}
+func filterAttr(r *run, v any, p []any) (any, error) {
 	if u, ok := v.(*undefined); ok {
 		return nil, u.fail()
 	}
@@ -165,11 +183,7 @@ func overTrue(r *run, v any, open func(items iterator) (iterator, error)) (any, 
 	}), nil
 }
 
-func filterBatch(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("batch", 1, "linecount", "fill_with")
-	if err != nil {
-		return nil, err
-	}
+func filterBatch(r *run, v any, p []any) (any, error) {
 	size, err := intArg("batch", p[0], 0)
 	if err != nil {
 		return nil, err
@@ -201,26 +215,15 @@ func filterBatch(r *run, v any, a *args) (any, error) {
 	}), nil
 }
 
-func filterCenter(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("center", 0, "width")
-	if err != nil {
-		return nil, err
-	}
+func filterCenter(r *run, t *text, p []any) (any, error) {
 	width, err := intArg("center", p[0], 80)
-	if err != nil {
-		return nil, err
-	}
-	t, err := toText(r, v)
 	if err != nil {
 		return nil, err
 	}
 	return justify(r, t, width, literal(" "), 2)
 }
 
-func filterLength(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("length", 0); err != nil {
-		return nil, err
-	}
+func filterLength(r *run, v any, _ []any) (any, error) {
 	if t, ok := v.(*text); ok {
 		if err := r.work(len(t.s)); err != nil {
 			return nil, err
@@ -233,11 +236,7 @@ func filterLength(r *run, v any, a *args) (any, error) {
 	return int64(n), nil
 }
 
-func filterDefault(_ *run, v any, a *args) (any, error) {
-	p, err := a.bind("default", 0, "default_value", "boolean")
-	if err != nil {
-		return nil, err
-	}
+func filterDefault(_ *run, v any, p []any) (any, error) {
 	boolean := p[1] != absent && truth(p[1])
 	if isUndefined(v) || boolean && !truth(v) {
 		if p[0] == absent {
@@ -248,47 +247,23 @@ func filterDefault(_ *run, v any, a *args) (any, error) {
 	return v, nil
 }
 
-func filterEscape(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("escape", 0); err != nil {
-		return nil, err
-	}
-	t, err := toText(r, v)
-	if err != nil {
-		return nil, err
-	}
+func filterEscape(r *run, t *text, _ []any) (any, error) {
 	return t.escapeHTML(r)
 }
 
-func filterForceEscape(r *run, v any, a *args) (any, error) {
-	if t, ok := v.(*text); ok {
-		v = t.plain()
-	}
-	return filterEscape(r, v, a)
+func filterForceEscape(r *run, t *text, _ []any) (any, error) {
+	return t.plain().escapeHTML(r)
 }
 
-func filterSafe(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("safe", 0); err != nil {
-		return nil, err
-	}
-	t, err := toText(r, v)
-	if err != nil {
-		return nil, err
-	}
+func filterSafe(r *run, t *text, _ []any) (any, error) {
 	return t.markup(), nil
 }
 
-func filterString(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("string", 0); err != nil {
-		return nil, err
-	}
+func filterString(r *run, v any, _ []any) (any, error) {
 	return toText(r, v)
 }
 
-func filterFileSize(_ *run, v any, a *args) (any, error) {
-	p, err := a.bind("filesizeformat", 0, "binary")
-	if err != nil {
-		return nil, err
-	}
+func filterFileSize(_ *run, v any, p []any) (any, error) {
 	size, ok := toFloat(v)
 	if t, isText := v.(*text); isText {
 		size, ok = parseFloat(t.s)
@@ -314,10 +289,7 @@ func filterFileSize(_ *run, v any, a *args) (any, error) {
 	return literal(strconv.FormatFloat(base*size/unit, 'f', 1, 64) + " " + prefixes[at]), nil
 }
 
-func filterFirst(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("first", 0); err != nil {
-		return nil, err
-	}
+func filterFirst(r *run, v any, _ []any) (any, error) {
 	next, err := iterate(r, v)
 	if err != nil {
 		return nil, err
@@ -329,10 +301,7 @@ func filterFirst(r *run, v any, a *args) (any, error) {
 	return undefinedf("No first item, sequence was empty."), nil
 }
 
-func filterLast(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("last", 0); err != nil {
-		return nil, err
-	}
+func filterLast(r *run, v any, _ []any) (any, error) {
 	if t, ok := v.(*text); ok {
 		_, n := utf8.DecodeLastRuneInString(t.s)
 		if n > 0 {
@@ -352,10 +321,7 @@ func filterLast(r *run, v any, a *args) (any, error) {
 	return items[len(items)-1], nil
 }
 
-func filterList(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("list", 0); err != nil {
-		return nil, err
-	}
+func filterList(r *run, v any, _ []any) (any, error) {
 	items, err := collect(r, v)
 	if err != nil {
 		return nil, err
@@ -363,11 +329,7 @@ func filterList(r *run, v any, a *args) (any, error) {
 	return newList(r, items)
 }
 
-func filterInt(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("int", 0, "default", "base")
-	if err != nil {
-		return nil, err
-	}
+func filterInt(r *run, v any, p []any) (any, error) {
 	base, err := intArg("int", p[1], 10)
 	if err != nil {
 		return nil, err
@@ -391,11 +353,10 @@ func filterInt(r *run, v any, a *args) (any, error) {
 		if err := r.work(min(len(v.s), maxIntDigits) * 64); err != nil {
 			return nil, err
 		}
-		if base != 0 && (base < 2 || base > 36) {
-			return missing, nil
-		}
-		if i, ok := parseInt(v.s, int(base)); ok {
-			return i, nil
+		if possible := base == 0 || base >= 2 && base <= 36; possible {
+			if i, ok := parseInt(v.s, int(base)); ok {
+				return i, nil
+			}
 		}
 		if f, ok := parseFloat(v.s); ok {
 			if i, ok := floatToInt(f); ok {
@@ -410,11 +371,7 @@ func filterInt(r *run, v any, a *args) (any, error) {
 	return missing, nil
 }
 
-func filterFloat(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("float", 0, "default")
-	if err != nil {
-		return nil, err
-	}
+func filterFloat(r *run, v any, p []any) (any, error) {
 	if u, ok := v.(*undefined); ok {
 		return nil, u.fail()
 	}
@@ -539,26 +496,20 @@ func sortBy(r *run, keys [][]any, reverse bool) ([]int, error) {
 		return nil, err
 	}
 	var failure error
-	sort.SliceStable(order, func(i, j int) bool {
+	slices.SortStableFunc(order, func(i, j int) (c int) {
 		if failure != nil {
-			return false
+			return 0
 		}
-		a, b := keys[order[i]], keys[order[j]]
 		if reverse {
-			a, b = b, a
+			i, j = j, i
 		}
-		var c int
-		c, failure = compareItems(r, a, b, "<")
-		return c < 0
+		c, failure = compareItems(r, keys[i], keys[j], "<")
+		return c
 	})
 	return order, failure
 }
 
-func filterSort(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("sort", 0, "reverse", "case_sensitive", "attribute")
-	if err != nil {
-		return nil, err
-	}
+func filterSort(r *run, v any, p []any) (any, error) {
 	attributes := []any{p[2]}
 	if t, ok := p[2].(*text); ok && len(t.s) <= maxName {
 		attributes = nil
@@ -607,11 +558,7 @@ func singleKeys(values []any) [][]any {
 	return keys
 }
 
-func filterDictSort(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("dictsort", 0, "case_sensitive", "by", "reverse")
-	if err != nil {
-		return nil, err
-	}
+func filterDictSort(r *run, v any, p []any) (any, error) {
 	d, ok := v.(*dict)
 	if !ok {
 		return nil, noAttr(v, "items").fail()
@@ -663,11 +610,7 @@ func sortedEntries(r *run, entries []entry) ([]entry, error) {
 
 // extreme is min (-1) or max (1).
 func extreme(name string, sign int) filterFunc {
-	return func(r *run, v any, a *args) (any, error) {
-		p, err := a.bind(name, 0, "case_sensitive", "attribute")
-		if err != nil {
-			return nil, err
-		}
+	return bound(func(r *run, v any, p []any) (any, error) {
 		g, err := foldingGetter(p[0], p[1])
 		if err != nil {
 			return nil, err
@@ -694,14 +637,10 @@ func extreme(name string, sign int) filterFunc {
 			}
 		}
 		return items[best], nil
-	}
+	}, name, 0, "case_sensitive", "attribute")
 }
 
-func filterUnique(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("unique", 0, "case_sensitive", "attribute")
-	if err != nil {
-		return nil, err
-	}
+func filterUnique(r *run, v any, p []any) (any, error) {
 	g, err := foldingGetter(p[0], p[1])
 	if err != nil {
 		return nil, err
@@ -732,11 +671,7 @@ func filterUnique(r *run, v any, a *args) (any, error) {
 	}), nil
 }
 
-func filterGroupBy(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("groupby", 1, "attribute", "default", "case_sensitive")
-	if err != nil {
-		return nil, err
-	}
+func filterGroupBy(r *run, v any, p []any) (any, error) {
 	g, err := foldingGetter(p[2], p[0])
 	if err != nil {
 		return nil, err
@@ -784,11 +719,7 @@ func filterGroupBy(r *run, v any, a *args) (any, error) {
 	return newList(r, groups)
 }
 
-func filterIndent(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("indent", 0, "width", "first", "blank")
-	if err != nil {
-		return nil, err
-	}
+func filterIndent(r *run, v any, p []any) (any, error) {
 	t, ok := v.(*text)
 	if !ok {
 		if u, undef := v.(*undefined); undef {
@@ -851,10 +782,7 @@ func indentText(r *run, width any) (*text, error) {
 	return spaces.(*text), nil
 }
 
-func filterItems(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("items", 0); err != nil {
-		return nil, err
-	}
+func filterItems(r *run, v any, _ []any) (any, error) {
 	if isUndefined(v) {
 		return lazy(r, overSlice(nil)), nil
 	}
@@ -867,11 +795,7 @@ func filterItems(r *run, v any, a *args) (any, error) {
 	return lazy(r, (&dictView{d, "items"}).iterator()), nil
 }
 
-func filterJoin(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("join", 0, "d", "attribute")
-	if err != nil {
-		return nil, err
-	}
+func filterJoin(r *run, v any, p []any) (any, error) {
 	g, err := newGetter(p[1])
 	if err != nil {
 		return nil, err
@@ -935,7 +859,7 @@ func filterMap(r *run, v any, a *args) (any, error) {
 
 // mapping is what map does to each item: read an attribute or apply a filter.
 func mapping(r *run, a *args) (func(any) (any, error), error) {
-	if len(a.pos) == 0 && indexOf(a.names, "attribute") >= 0 {
+	if len(a.pos) == 0 && slices.Contains(a.names, "attribute") {
 		p, err := a.bind("map", 0, "attribute", "default")
 		if err != nil {
 			return nil, err
@@ -1018,19 +942,17 @@ func selection(r *run, a *args, byAttribute bool) (func(any) (bool, error), erro
 	}, nil
 }
 
-func filterReplace(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("replace", 2, "old", "new", "count")
-	if err != nil {
-		return nil, err
-	}
+func filterReplace(r *run, v any, p []any) (any, error) {
 	var texts [3]*text
 	for i, x := range []any{v, p[0], p[1]} {
+		var err error
 		if texts[i], err = toText(r, x); err != nil {
 			return nil, err
 		}
 	}
 	limit := int64(-1)
 	if p[2] != absent && p[2] != nil {
+		var err error
 		if limit, err = intArg("replace", p[2], -1); err != nil {
 			return nil, err
 		}
@@ -1038,10 +960,7 @@ func filterReplace(r *run, v any, a *args) (any, error) {
 	return replace(r, texts[0].plain(), texts[1].s, texts[2], limit)
 }
 
-func filterReverse(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("reverse", 0); err != nil {
-		return nil, err
-	}
+func filterReverse(r *run, v any, _ []any) (any, error) {
 	if t, ok := v.(*text); ok {
 		return getSlice(r, t, [3]any{nil, nil, int64(-1)})
 	}
@@ -1058,11 +977,7 @@ func filterReverse(r *run, v any, a *args) (any, error) {
 	}), nil
 }
 
-func filterRound(_ *run, v any, a *args) (any, error) {
-	p, err := a.bind("round", 0, "precision", "method")
-	if err != nil {
-		return nil, err
-	}
+func filterRound(_ *run, v any, p []any) (any, error) {
 	precision, err := intArg("round", p[0], 0)
 	if err != nil {
 		return nil, err
@@ -1156,11 +1071,7 @@ func roundToTens(v any, digits int64) (any, error) {
 	return arithmetic("*", quotient, unit)
 }
 
-func filterSlice(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("slice", 1, "slices", "fill_with")
-	if err != nil {
-		return nil, err
-	}
+func filterSlice(r *run, v any, p []any) (any, error) {
 	n, err := intArg("slice", p[0], 0)
 	if err != nil {
 		return nil, err
@@ -1195,14 +1106,7 @@ func filterSlice(r *run, v any, a *args) (any, error) {
 	}), nil
 }
 
-func filterStripTags(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("striptags", 0); err != nil {
-		return nil, err
-	}
-	t, err := toText(r, v)
-	if err != nil {
-		return nil, err
-	}
+func filterStripTags(r *run, t *text, _ []any) (any, error) {
 	if err := r.alloc(4 * len(t.s)); err != nil {
 		return nil, err
 	}
@@ -1228,11 +1132,7 @@ func cutBetween(s, open, closing string) string {
 	return b.String()
 }
 
-func filterSum(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("sum", 0, "attribute", "start")
-	if err != nil {
-		return nil, err
-	}
+func filterSum(r *run, v any, p []any) (any, error) {
 	g, err := newGetter(p[0])
 	if err != nil {
 		return nil, err
@@ -1264,14 +1164,7 @@ func filterSum(r *run, v any, a *args) (any, error) {
 
 var titleWord = regexp.MustCompile(`[-\s({\[<]+`)
 
-func filterTitle(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("title", 0); err != nil {
-		return nil, err
-	}
-	t, err := toText(r, v)
-	if err != nil {
-		return nil, err
-	}
+func filterTitle(r *run, t *text, _ []any) (any, error) {
 	if err := r.alloc(4 * len(t.s)); err != nil {
 		return nil, err
 	}
@@ -1291,11 +1184,7 @@ func filterTitle(r *run, v any, a *args) (any, error) {
 }
 
 // filterToJSON is transformers': json.dumps with ensure_ascii off.
-func filterToJSON(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("tojson", 0, "ensure_ascii", "indent", "separators", "sort_keys")
-	if err != nil {
-		return nil, err
-	}
+func filterToJSON(r *run, v any, p []any) (any, error) {
 	f := &jsonFormat{
 		ascii:    p[0] != absent && truth(p[0]),
 		sortKeys: p[3] != absent && truth(p[3]),
@@ -1336,19 +1225,7 @@ func (f *jsonFormat) separators(r *run, v any) error {
 	return err
 }
 
-func filterTrim(r *run, v any, a *args) (any, error) {
-	t, err := toText(r, v)
-	if err != nil {
-		return nil, err
-	}
-	return textMethods["strip"](r, t, a)
-}
-
-func filterTruncate(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("truncate", 0, "length", "killwords", "end", "leeway")
-	if err != nil {
-		return nil, err
-	}
+func filterTruncate(r *run, v any, p []any) (any, error) {
 	size, err := intArg("truncate", p[0], 255)
 	if err != nil {
 		return nil, err
@@ -1393,10 +1270,7 @@ func filterTruncate(r *run, v any, a *args) (any, error) {
 }
 
 // filterURLEncode quotes as urllib does: a string for a path, pairs for a query.
-func filterURLEncode(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("urlencode", 0); err != nil {
-		return nil, err
-	}
+func filterURLEncode(r *run, v any, _ []any) (any, error) {
 	quote := func(v any, safe string) (*text, error) {
 		t, err := toText(r, v)
 		if err != nil {
@@ -1456,14 +1330,7 @@ func filterURLEncode(r *run, v any, a *args) (any, error) {
 	return b.text(), nil
 }
 
-func filterWordCount(r *run, v any, a *args) (any, error) {
-	if _, err := a.bind("wordcount", 0); err != nil {
-		return nil, err
-	}
-	t, err := toText(r, v)
-	if err != nil {
-		return nil, err
-	}
+func filterWordCount(r *run, t *text, _ []any) (any, error) {
 	n, inWord := int64(0), false
 	for _, c := range t.s {
 		word := isWordRune(c)
@@ -1473,11 +1340,7 @@ func filterWordCount(r *run, v any, a *args) (any, error) {
 	return n, r.scan(len(t.s))
 }
 
-func filterXMLAttr(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("xmlattr", 0, "autospace")
-	if err != nil {
-		return nil, err
-	}
+func filterXMLAttr(r *run, v any, p []any) (any, error) {
 	d, ok := v.(*dict)
 	if !ok {
 		return nil, noAttr(v, "items").fail()

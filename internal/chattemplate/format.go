@@ -437,18 +437,6 @@ func formatMethod(r *run, object any, a *args) (any, error) {
 	return formatBraces(r, object.(*text), a.pos, named)
 }
 
-func formatMapMethod(r *run, object any, a *args) (any, error) {
-	v, err := a.bind("format_map", 1, "mapping")
-	if err != nil {
-		return nil, err
-	}
-	d, ok := v[0].(*dict)
-	if !ok {
-		return nil, typeErrorf("format_map() takes a dict, not %s", typeName(v[0]))
-	}
-	return formatBraces(r, object.(*text), nil, d)
-}
-
 // formatBraces is str.format.
 func formatBraces(r *run, format *text, pos []any, named *dict) (any, error) {
 	if err := r.work(len(format.s)); err != nil {

@@ -41,7 +41,6 @@ var hostile = map[string]string{
 	"center":               `{{ 'x'|center(10000000000) }}`,
 	"ljust":                `{{ 'x'.ljust(10000000000) }}`,
 	"zfill":                `{{ 'x'.zfill(10000000000) }}`,
-	"tabs":                 `{{ '\t'.expandtabs(10000000000) }}`,
 	"printf width":         `{{ '%10000000000s' % 'x' }}`,
 	"printf precision":     `{{ '%.1000000000f' % 1.5 }}`,
 	"format width":         `{{ '{:10000000000}'.format(1) }}`,

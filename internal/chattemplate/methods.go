@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/exp/slices"
 )
 
 // Methods of the built-in types. They follow Python's; those of texts keep
@@ -24,20 +26,20 @@ func init() { // a literal would make an initialization cycle: methods call meth
 		"rstrip":       stripMethod("rstrip", false, true),
 		"split":        splitMethod("split", false),
 		"rsplit":       splitMethod("rsplit", true),
-		"splitlines":   splitLinesMethod,
+		"splitlines":   bound(splitLinesMethod, "splitlines", 0, "keepends"),
 		"partition":    partitionMethod("partition", false),
 		"rpartition":   partitionMethod("rpartition", true),
 		"startswith":   affixMethod("startswith", strings.HasPrefix),
 		"endswith":     affixMethod("endswith", strings.HasSuffix),
 		"removeprefix": removeMethod("removeprefix", true),
 		"removesuffix": removeMethod("removesuffix", false),
-		"replace":      replaceMethod,
-		"join":         joinMethod,
+		"replace":      bound(replaceMethod, "replace", 2, "old", "new", "count"),
+		"join":         bound(joinMethod, "join", 1, "iterable"),
 		"find":         findMethodOf("find", false, false),
 		"rfind":        findMethodOf("rfind", true, false),
 		"index":        findMethodOf("index", false, true),
 		"rindex":       findMethodOf("rindex", true, true),
-		"count":        countMethod,
+		"count":        bound(countMethod, "count", 1, "sub", "start", "end"),
 		"lower":        mapMethod("lower", strings.ToLower),
 		"upper":        mapMethod("upper", upper),
 		"casefold":     mapMethod("casefold", casefold),
@@ -47,11 +49,8 @@ func init() { // a literal would make an initialization cycle: methods call meth
 		"ljust":        justifyMethod("ljust", 0),
 		"rjust":        justifyMethod("rjust", 1),
 		"center":       justifyMethod("center", 2),
-		"zfill":        zfillMethod,
-		"expandtabs":   expandTabsMethod,
-		"translate":    translateMethod,
+		"zfill":        bound(zfillMethod, "zfill", 1, "width"),
 		"format":       formatMethod,
-		"format_map":   formatMapMethod,
 		"isalnum":      allMethod("isalnum", isAlnum),
 		"isalpha":      allMethod("isalpha", unicode.IsLetter),
 		"isdecimal":    allMethod("isdecimal", func(c rune) bool { return unicode.Is(unicode.Nd, c) }),
@@ -59,37 +58,30 @@ func init() { // a literal would make an initialization cycle: methods call meth
 		"isnumeric":    allMethod("isnumeric", unicode.IsNumber),
 		"isspace":      allMethod("isspace", isSpace),
 		"isascii":      predicateMethod("isascii", isASCII),
-		"isprintable":  predicateMethod("isprintable", isPrintable),
 		"islower":      predicateMethod("islower", isLower),
 		"isupper":      predicateMethod("isupper", isUpper),
 		"istitle":      predicateMethod("istitle", isTitle),
-		"isidentifier": predicateMethod("isidentifier", isIdentifier),
 	}
-	sequenceMethods = map[string]method{"index": sequenceIndex, "count": sequenceCount}
+	same := func(_ *run, object any, _ []any) (any, error) { return object, nil } // nothing ever changes
+	sequenceMethods = map[string]method{
+		"copy":  bound(same, "copy", 0),
+		"count": bound(sequenceCount, "count", 1, "value"),
+		"index": bound(sequenceIndex, "index", 1, "value", "start", "stop"),
+	}
 	dictMethods = map[string]method{
-		"get":    dictGet,
+		"copy":   bound(same, "copy", 0),
+		"get":    bound(dictGet, "get", 1, "key", "default"),
 		"items":  viewMethod("items"),
 		"keys":   viewMethod("keys"),
 		"values": viewMethod("values"),
-		"copy": func(r *run, object any, a *args) (any, error) {
-			_, err := a.bind("copy", 0)
-			return object, err // dicts never change
-		},
 	}
-	sequenceMethods["copy"] = func(r *run, object any, a *args) (any, error) {
-		_, err := a.bind("copy", 0)
-		return object, err
-	}
-	intMethods = map[string]method{"bit_length": func(r *run, object any, a *args) (any, error) {
-		_, err := a.bind("bit_length", 0)
+	intMethods = map[string]method{"bit_length": bound(func(_ *run, object any, _ []any) (any, error) {
 		b, _ := bigInt(object)
-		return int64(b.BitLen()), err
-	}}
-	floatMethods = map[string]method{"is_integer": func(r *run, object any, a *args) (any, error) {
-		_, err := a.bind("is_integer", 0)
-		f := object.(float64)
-		return f == math.Trunc(f) && !math.IsInf(f, 0), err
-	}}
+		return int64(b.BitLen()), nil
+	}, "bit_length", 0)}
+	floatMethods = map[string]method{"is_integer": bound(func(_ *run, f float64, _ []any) (any, error) {
+		return f == math.Trunc(f) && !math.IsInf(f, 0), nil
+	}, "is_integer", 0)}
 }
 
 func textArg(fn string, v any) (*text, error) {
@@ -113,12 +105,7 @@ func intArg(fn string, v any, missing int64) (int64, error) {
 }
 
 func stripMethod(name string, left, right bool) method {
-	return func(r *run, object any, a *args) (any, error) {
-		t := object.(*text)
-		v, err := a.bind(name, 0, "chars")
-		if err != nil {
-			return nil, err
-		}
+	return bound(func(r *run, t *text, v []any) (any, error) {
 		if v[0] == absent || v[0] == nil {
 			return trim(r, t, left, right, isSpace)
 		}
@@ -131,7 +118,7 @@ func stripMethod(name string, left, right bool) method {
 			return nil, err
 		}
 		return trim(r, t, left, right, cut)
-	}
+	}, name, 0, "chars")
 }
 
 // runeSet tells whether a code point is in s.
@@ -170,12 +157,7 @@ func pieces(r *run, parts []*text) (any, error) {
 }
 
 func splitMethod(name string, fromRight bool) method {
-	return func(r *run, object any, a *args) (any, error) {
-		t := object.(*text)
-		v, err := a.bind(name, 0, "sep", "maxsplit")
-		if err != nil {
-			return nil, err
-		}
+	return bound(func(r *run, t *text, v []any) (any, error) {
 		limit, err := intArg(name, v[1], -1)
 		if err != nil {
 			return nil, err
@@ -202,14 +184,7 @@ func splitMethod(name string, fromRight bool) method {
 			return nil, err
 		}
 		return pieces(r, parts)
-	}
-}
-
-func reversed[T any](s []T) []T {
-	for i, j := 0, len(s)-1; i < j; i, j = i+1, j-1 {
-		s[i], s[j] = s[j], s[i]
-	}
-	return s
+	}, name, 0, "sep", "maxsplit")
 }
 
 func splitOn(r *run, t *text, sep string, limit int64, fromRight bool) ([]*text, error) {
@@ -241,7 +216,7 @@ func splitOn(r *run, t *text, sep string, limit int64, fromRight bool) ([]*text,
 	}
 	parts = append(parts, t.slice(from, to))
 	if fromRight {
-		reversed(parts)
+		slices.Reverse(parts)
 	}
 	return parts, nil
 }
@@ -279,17 +254,12 @@ func splitSpace(r *run, t *text, limit int64, fromRight bool) ([]*text, error) {
 		}
 	}
 	if fromRight {
-		reversed(parts)
+		slices.Reverse(parts)
 	}
 	return parts, nil
 }
 
-func splitLinesMethod(r *run, object any, a *args) (any, error) {
-	v, err := a.bind("splitlines", 0, "keepends")
-	if err != nil {
-		return nil, err
-	}
-	t := object.(*text)
+func splitLinesMethod(r *run, t *text, v []any) (any, error) {
 	if err := r.alloc(lineCost(t)); err != nil {
 		return nil, err
 	}
@@ -302,12 +272,7 @@ func lineCost(t *text) int {
 }
 
 func partitionMethod(name string, fromRight bool) method {
-	return func(r *run, object any, a *args) (any, error) {
-		t := object.(*text)
-		v, err := a.bind(name, 1, "sep")
-		if err != nil {
-			return nil, err
-		}
+	return bound(func(r *run, t *text, v []any) (any, error) {
 		sep, err := textArg(name, v[0])
 		if err != nil {
 			return nil, err
@@ -332,7 +297,7 @@ func partitionMethod(name string, fromRight bool) method {
 			return &tuple{items: []any{empty, empty, t}}, nil
 		}
 		return &tuple{items: []any{t, empty, empty}}, nil
-	}
+	}, name, 1, "sep")
 }
 
 // window cuts t to the optional code point bounds of find, count, startswith;
@@ -369,12 +334,8 @@ func window(r *run, fn string, t *text, start, end any) (s string, offset int, o
 }
 
 func affixMethod(name string, has func(s, affix string) bool) method {
-	return func(r *run, object any, a *args) (any, error) {
-		v, err := a.bind(name, 1, "prefix", "start", "end")
-		if err != nil {
-			return nil, err
-		}
-		s, _, ok, err := window(r, name, object.(*text), v[1], v[2])
+	return bound(func(r *run, t *text, v []any) (any, error) {
+		s, _, ok, err := window(r, name, t, v[1], v[2])
 		if err != nil {
 			return nil, err
 		}
@@ -395,16 +356,11 @@ func affixMethod(name string, has func(s, affix string) bool) method {
 			}
 		}
 		return false, nil
-	}
+	}, name, 1, "prefix", "start", "end")
 }
 
 func removeMethod(name string, prefix bool) method {
-	return func(r *run, object any, a *args) (any, error) {
-		t := object.(*text)
-		v, err := a.bind(name, 1, "affix")
-		if err != nil {
-			return nil, err
-		}
+	return bound(func(r *run, t *text, v []any) (any, error) {
 		affix, err := textArg(name, v[0])
 		if err != nil {
 			return nil, err
@@ -419,15 +375,10 @@ func removeMethod(name string, prefix bool) method {
 			return t.slice(0, len(t.s)-len(affix.s)), nil
 		}
 		return t, nil
-	}
+	}, name, 1, "affix")
 }
 
-func replaceMethod(r *run, object any, a *args) (any, error) {
-	t := object.(*text)
-	v, err := a.bind("replace", 2, "old", "new", "count")
-	if err != nil {
-		return nil, err
-	}
+func replaceMethod(r *run, t *text, v []any) (any, error) {
 	from, err := textArg("replace", v[0])
 	if err != nil {
 		return nil, err
@@ -516,16 +467,12 @@ func interleave(r *run, t *text, to *text, limit int64) (*text, error) {
 	return out, nil
 }
 
-func joinMethod(r *run, object any, a *args) (any, error) {
-	v, err := a.bind("join", 1, "iterable")
-	if err != nil {
-		return nil, err
-	}
+func joinMethod(r *run, t *text, v []any) (any, error) {
 	items, err := collect(r, v[0])
 	if err != nil {
 		return nil, err
 	}
-	sep := object.(*text)
+	sep := t
 	b := builder{r: r}
 	for i, item := range items {
 		t, ok := item.(*text)
@@ -552,16 +499,12 @@ func joinMethod(r *run, object any, a *args) (any, error) {
 }
 
 func findMethodOf(name string, last, must bool) method {
-	return func(r *run, object any, a *args) (any, error) {
-		v, err := a.bind(name, 1, "sub", "start", "end")
-		if err != nil {
-			return nil, err
-		}
+	return bound(func(r *run, t *text, v []any) (any, error) {
 		sub, err := textArg(name, v[0])
 		if err != nil {
 			return nil, err
 		}
-		s, offset, ok, err := window(r, name, object.(*text), v[1], v[2])
+		s, offset, ok, err := window(r, name, t, v[1], v[2])
 		if err != nil {
 			return nil, err
 		}
@@ -578,19 +521,15 @@ func findMethodOf(name string, last, must bool) method {
 			return nil, valueErrorf("substring not found")
 		}
 		return int64(-1), nil
-	}
+	}, name, 1, "sub", "start", "end")
 }
 
-func countMethod(r *run, object any, a *args) (any, error) {
-	v, err := a.bind("count", 1, "sub", "start", "end")
-	if err != nil {
-		return nil, err
-	}
+func countMethod(r *run, t *text, v []any) (any, error) {
 	sub, err := textArg("count", v[0])
 	if err != nil {
 		return nil, err
 	}
-	s, _, ok, err := window(r, "count", object.(*text), v[1], v[2])
+	s, _, ok, err := window(r, "count", t, v[1], v[2])
 	if err != nil || !ok {
 		return int64(0), err
 	}
@@ -598,25 +537,18 @@ func countMethod(r *run, object any, a *args) (any, error) {
 }
 
 func mapMethod(name string, f func(string) string) method {
-	return func(r *run, object any, a *args) (any, error) {
-		if _, err := a.bind(name, 0); err != nil {
-			return nil, err
-		}
-		return object.(*text).mapPieces(r, f)
-	}
+	return bound(func(r *run, t *text, _ []any) (any, error) {
+		return t.mapPieces(r, f)
+	}, name, 0)
 }
 
 func deriveMethod(name string, f func(string) string) method {
-	return func(r *run, object any, a *args) (any, error) {
-		if _, err := a.bind(name, 0); err != nil {
-			return nil, err
-		}
-		t := object.(*text)
+	return bound(func(r *run, t *text, _ []any) (any, error) {
 		if err := r.scan(len(t.s)); err != nil {
 			return nil, err
 		}
 		return t.derive(f(t.s)), r.alloc(len(t.s))
-	}
+	}, name, 0)
 }
 
 // upper differs from Go's where one letter becomes several.
@@ -659,12 +591,7 @@ func isCased(c rune) bool { return unicode.IsUpper(c) || unicode.IsLower(c) || u
 
 // justifyMethod pads on the right (0), on the left (1) or both (2).
 func justifyMethod(name string, side int) method {
-	return func(r *run, object any, a *args) (any, error) {
-		t := object.(*text)
-		v, err := a.bind(name, 1, "width", "fillchar")
-		if err != nil {
-			return nil, err
-		}
+	return bound(func(r *run, t *text, v []any) (any, error) {
 		width, err := intArg(name, v[0], 0)
 		if err != nil {
 			return nil, err
@@ -679,7 +606,7 @@ func justifyMethod(name string, side int) method {
 			}
 		}
 		return justify(r, t, width, fill, side)
-	}
+	}, name, 1, "width", "fillchar")
 }
 
 func justify(r *run, t *text, width int64, fill *text, side int) (any, error) {
@@ -716,12 +643,7 @@ func justify(r *run, t *text, width int64, fill *text, side int) (any, error) {
 	return out, nil
 }
 
-func zfillMethod(r *run, object any, a *args) (any, error) {
-	t := object.(*text)
-	v, err := a.bind("zfill", 1, "width")
-	if err != nil {
-		return nil, err
-	}
+func zfillMethod(r *run, t *text, v []any) (any, error) {
 	width, err := intArg("zfill", v[0], 0)
 	if err != nil {
 		return nil, err
@@ -737,98 +659,6 @@ func zfillMethod(r *run, object any, a *args) (any, error) {
 	return t.derive(t.s[:sign] + zeros.(*text).s + t.s[sign:]), r.alloc(len(t.s))
 }
 
-func expandTabsMethod(r *run, object any, a *args) (any, error) {
-	t := object.(*text)
-	v, err := a.bind("expandtabs", 0, "tabsize")
-	if err != nil {
-		return nil, err
-	}
-	size, err := intArg("expandtabs", v[0], 8)
-	if err != nil {
-		return nil, err
-	}
-	if size > math.MaxInt32 {
-		return nil, limitError("memory bytes", r.maxMem)
-	}
-	b := builder{r: r}
-	column := int64(0)
-	for i, c := range t.s {
-		if err := r.work(64 + 16*len(t.marks)); err != nil {
-			return nil, err
-		}
-		if c == '\t' {
-			spaces := int64(0)
-			if size > 0 {
-				spaces = size - column%size
-			}
-			if err := r.alloc(int(spaces)); err != nil {
-				return nil, err
-			}
-			if err := b.addString(strings.Repeat(" ", int(spaces))); err != nil {
-				return nil, err
-			}
-			column += spaces
-			continue
-		}
-		if column++; c == '\n' || c == '\r' {
-			column = 0
-		}
-		if err := b.add(t.slice(i, i+utf8.RuneLen(c))); err != nil {
-			return nil, err
-		}
-	}
-	out := b.text()
-	out.safe = t.safe
-	return out, nil
-}
-
-// translateMethod takes a dict from code points to strings, code points or None.
-func translateMethod(r *run, object any, a *args) (any, error) {
-	t := object.(*text)
-	v, err := a.bind("translate", 1, "table")
-	if err != nil {
-		return nil, err
-	}
-	table, ok := v[0].(*dict)
-	if !ok {
-		return nil, typeErrorf("translate() takes a dict, not %s", typeName(v[0]))
-	}
-	b := builder{r: r}
-	for i, c := range t.s {
-		if err := r.work(64 + 16*len(t.marks)); err != nil {
-			return nil, err
-		}
-		to, ok, err := table.get(r, int64(c))
-		if err != nil {
-			return nil, err
-		}
-		piece := t.slice(i, i+utf8.RuneLen(c))
-		if ok {
-			if piece, err = translation(to); err != nil {
-				return nil, err
-			}
-		}
-		if err := b.add(piece); err != nil {
-			return nil, err
-		}
-	}
-	return b.text(), nil
-}
-
-func translation(to any) (*text, error) {
-	switch to := to.(type) {
-	case nil:
-		return emptyText, nil
-	case *text:
-		return to, nil
-	case int64:
-		if 0 <= to && to <= unicode.MaxRune {
-			return literal(string(rune(to))), nil
-		}
-	}
-	return nil, typeErrorf("character mapping must return integer, None or str")
-}
-
 // allMethod: is the text not empty and every code point such?
 func allMethod(name string, is func(rune) bool) method {
 	return predicateMethod(name, func(s string) bool {
@@ -842,13 +672,9 @@ func allMethod(name string, is func(rune) bool) method {
 }
 
 func predicateMethod(name string, is func(string) bool) method {
-	return func(r *run, object any, a *args) (any, error) {
-		if _, err := a.bind(name, 0); err != nil {
-			return nil, err
-		}
-		t := object.(*text)
+	return bound(func(r *run, t *text, _ []any) (any, error) {
 		return is(t.s), r.scan(len(t.s))
-	}
+	}, name, 0)
 }
 
 func isAlnum(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }
@@ -861,15 +687,6 @@ func isDigit(c rune) bool {
 func isASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
-}
-
-func isPrintable(s string) bool {
-	for _, c := range s {
-		if !unicode.IsPrint(c) {
 			return false
 		}
 	}
@@ -904,15 +721,6 @@ func isTitle(s string) bool {
 	return any
 }
 
-func isIdentifier(s string) bool {
-	for i, c := range s {
-		if c != '_' && !unicode.IsLetter(c) && (i == 0 || !unicode.IsDigit(c) && !unicode.IsMark(c)) {
-			return false
-		}
-	}
-	return s != ""
-}
-
 func sequenceItems(v any) []any {
 	if l, ok := v.(*list); ok {
 		return l.items
@@ -920,11 +728,7 @@ func sequenceItems(v any) []any {
 	return v.(*tuple).items
 }
 
-func sequenceIndex(r *run, object any, a *args) (any, error) {
-	v, err := a.bind("index", 1, "value", "start", "stop")
-	if err != nil {
-		return nil, err
-	}
+func sequenceIndex(r *run, object any, v []any) (any, error) {
 	items := sequenceItems(object)
 	var bounds [3]any
 	for i, b := range v[1:] {
@@ -950,11 +754,7 @@ func sequenceIndex(r *run, object any, a *args) (any, error) {
 	return nil, valueErrorf("the value is not in the %s", typeName(object))
 }
 
-func sequenceCount(r *run, object any, a *args) (any, error) {
-	v, err := a.bind("count", 1, "value")
-	if err != nil {
-		return nil, err
-	}
+func sequenceCount(r *run, object any, v []any) (any, error) {
 	n := int64(0)
 	for _, item := range sequenceItems(object) {
 		same, err := equal(r, item, v[0])
@@ -966,12 +766,8 @@ func sequenceCount(r *run, object any, a *args) (any, error) {
 	return n, nil
 }
 
-func dictGet(r *run, object any, a *args) (any, error) {
-	v, err := a.bind("get", 1, "key", "default")
-	if err != nil {
-		return nil, err
-	}
-	found, ok, err := object.(*dict).get(r, v[0])
+func dictGet(r *run, d *dict, v []any) (any, error) {
+	found, ok, err := d.get(r, v[0])
 	if err != nil || ok {
 		return found, err
 	}
@@ -982,8 +778,5 @@ func dictGet(r *run, object any, a *args) (any, error) {
 }
 
 func viewMethod(kind string) method {
-	return func(r *run, object any, a *args) (any, error) {
-		_, err := a.bind(kind, 0)
-		return &dictView{object.(*dict), kind}, err
-	}
+	return bound(func(_ *run, d *dict, _ []any) (any, error) { return &dictView{d, kind}, nil }, kind, 0)
 }

@@ -3,7 +3,10 @@ package chattemplate
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
+
+	"golang.org/x/exp/slices"
 )
 
 // run is one rendering: the budgets, where the output goes, and the scope in
@@ -35,8 +38,12 @@ const checkEvery = 1024
 // step counts one operation.
 func (r *run) step() error { return r.work(64) }
 
-// work counts an operation that touches n bytes; 64 bytes weigh one step.
+// work counts an operation that touches n bytes; 64 bytes weigh one step. A negative n is
+// a product that an int of 32 bits could not hold.
 func (r *run) work(n int) error {
+	if n < 0 {
+		n = math.MaxInt
+	}
 	r.steps += int64(n >> 6)
 	if r.steps < r.nextCheck {
 		return nil
@@ -57,6 +64,9 @@ func (r *run) scan(n int) error { return r.work(4 * n) }
 // alloc counts n bytes of strings or containers. The count is of all that was
 // ever allocated, so it bounds what is live.
 func (r *run) alloc(n int) error {
+	if n < 0 {
+		n = math.MaxInt // as in work
+	}
 	r.mem += int64(n)
 	if r.mem > r.maxMem {
 		return limitError("memory bytes", r.maxMem)
@@ -171,12 +181,7 @@ func (s *scope) find(name string) int {
 		}
 		return -1
 	}
-	for i, n := range s.names {
-		if n == name {
-			return i
-		}
-	}
-	return -1
+	return slices.Index(s.names, name)
 }
 
 func (s *scope) set(name string, v any) {

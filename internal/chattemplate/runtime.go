@@ -1,5 +1,7 @@
 package chattemplate
 
+import "golang.org/x/exp/slices"
+
 // args are the arguments of one call.
 type args struct {
 	pos   []any
@@ -24,7 +26,7 @@ func (a *args) bind(fn string, required int, params ...string) ([]any, error) {
 	}
 	copy(out, a.pos)
 	for i, name := range a.names {
-		at := indexOf(params, name)
+		at := slices.Index(params, name)
 		if at < 0 {
 			return nil, typeErrorf("%s() got an unexpected keyword argument '%s'", fn, clip(name))
 		}
@@ -39,15 +41,6 @@ func (a *args) bind(fn string, required int, params ...string) ([]any, error) {
 		}
 	}
 	return out, nil
-}
-
-func indexOf(names []string, name string) int {
-	for i, n := range names {
-		if n == name {
-			return i
-		}
-	}
-	return -1
 }
 
 // call is callee(a).
@@ -145,7 +138,7 @@ func (m *macro) sortNamed(r *run, a *args) (map[string]any, error) {
 		if err := r.work(8 * len(def.params)); err != nil {
 			return nil, err
 		}
-		at := indexOf(def.params, name)
+		at := slices.Index(def.params, name)
 		switch {
 		case at >= 0 && at < len(a.pos):
 			return nil, typeErrorf("macro '%s' got multiple values for argument '%s'", def.name, clip(name))

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/exp/slices"
 )
 
 // Options set a template's budgets and its clock. The zero value means the
@@ -98,8 +100,8 @@ func (t *Template) Render(ctx context.Context, vars *Object) (string, error) {
 // are nil, bool, string, [Trusted], Go's integers and floats, *big.Int, []any,
 // []string, *Object, []*Object: what [Decode] returns and a little more. Go
 // maps are refused, as they have no order. As in transformers, tools and
-// documents are None and add_generation_prompt is False unless vars has them. Strings that are not UTF-8 get
-// U+FFFD for the bytes that are not.
+// documents are None and add_generation_prompt is False unless vars has them.
+// Strings that are not UTF-8 get U+FFFD for the bytes that are not.
 func (t *Template) RenderSpans(ctx context.Context, vars *Object) (Output, error) {
 	size, err := sizeOf(vars, 0)
 	if err != nil {
@@ -264,7 +266,7 @@ func (t *Template) fromObject(o *Object, message bool) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w (under key %q)", err, clip(k))
 		}
-		if role, ok := v.(string); ok && message && k == "role" && t.knownRole(role) {
+		if role, ok := v.(string); ok && message && k == "role" && slices.Contains(t.options.Roles, role) {
 			value = literal(role)
 		}
 		key := fromString(k)
@@ -276,13 +278,4 @@ func (t *Template) fromObject(o *Object, message bool) (any, error) {
 		d.entries = append(d.entries, entry{key, value})
 	}
 	return d, nil
-}
-
-func (t *Template) knownRole(role string) bool {
-	for _, known := range t.options.Roles {
-		if role == known {
-			return true
-		}
-	}
-	return false
 }

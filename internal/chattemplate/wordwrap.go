@@ -5,11 +5,7 @@ import "strings"
 // filterWordWrap breaks lines at spaces and after hyphens between letters, as
 // Python's textwrap does; words longer than the width are cut unless
 // break_long_words is off.
-func filterWordWrap(r *run, v any, a *args) (any, error) {
-	p, err := a.bind("wordwrap", 0, "width", "break_long_words", "wrapstring", "break_on_hyphens")
-	if err != nil {
-		return nil, err
-	}
+func filterWordWrap(r *run, v any, p []any) (any, error) {
 	t, ok := v.(*text)
 	if !ok {
 		return nil, typeErrorf("wordwrap takes a str, not %s", typeName(v))
