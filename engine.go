@@ -63,7 +63,7 @@ func (e *engine) openDevices(c *config) error {
 			return optionErrorf("WithBackends", "%q is named twice", name)
 		}
 		seen[name] = true
-		d, err := backend.Open(name, backend.Config{Threads: c.threads})
+		d, err := backend.Open(name, backend.Config{Threads: c.threads, Instructions: c.instructions, InPlace: c.inPlace})
 		if err != nil {
 			return fmt.Errorf("minfer: %w", err)
 		}
@@ -206,28 +206,33 @@ func (e *engine) preferredHas(g *graph.Graph, kind graph.Kind) bool {
 // loadWeights builds the graphs of both phases and gives each device the weights that
 // its nodes name.
 func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) error {
-	needed := make([]map[string]bool, len(e.devices))
 	lists := make([][]backend.Weight, len(e.devices))
+	places := make([]map[string]int, len(e.devices)) // of each weight in its device's list
+	for i := range places {
+		places[i] = make(map[string]int)
+	}
 	for _, tokens := range []int{2, 1} {
 		g, err := e.build(e.params(tokens, 1, backend.KVBlock))
 		if err != nil {
 			return err
 		}
 		for i := range g.Nodes {
-			d := e.deviceIndex(g.Nodes[i].Device)
-			for _, use := range graph.Weights(g.Nodes[i].Op) {
-				if needed[d] == nil {
-					needed[d] = make(map[string]bool)
+			n := &g.Nodes[i]
+			d := e.deviceIndex(n.Device)
+			for _, use := range graph.Weights(n.Op) {
+				at, listed := places[d][use.Name]
+				if !listed {
+					w, err := readWeight(f, use.Name)
+					if err != nil {
+						return err
+					}
+					at = len(lists[d])
+					places[d][use.Name] = at
+					lists[d] = append(lists[d], w)
 				}
-				if needed[d][use.Name] {
-					continue
+				if n.Op.Kind() != graph.KindEmbed {
+					lists[d][at].Table = false
 				}
-				needed[d][use.Name] = true
-				w, err := readWeight(f, use.Name)
-				if err != nil {
-					return err
-				}
-				lists[d] = append(lists[d], w)
 			}
 		}
 	}
@@ -256,6 +261,7 @@ func (e *engine) giveWeights(lists [][]backend.Weight, progress func(Progress)) 
 	return nil
 }
 
+// readWeight describes a tensor to a device, as a table until a product names it.
 func readWeight(f *gguf.File, name string) (backend.Weight, error) {
 	t, ok := f.Tensor(name)
 	if !ok {
@@ -266,7 +272,10 @@ func readWeight(f *gguf.File, name string) (backend.Weight, error) {
 		return backend.Weight{}, fmt.Errorf("minfer: %w", err)
 	}
 	shape := t.Shape()
-	return backend.Weight{Name: name, Type: t.Type.String(), In: shape[0], Out: shape[1] * shape[2] * shape[3], Data: data}, nil
+	return backend.Weight{
+		Name: name, Type: t.Type.String(), In: shape[0], Out: shape[1] * shape[2] * shape[3],
+		Data: data, Table: true, Release: func() { f.Release(t) },
+	}, nil
 }
 
 // deviceIndex finds an assigned node's device. Assignment only uses names it was given.

@@ -15,6 +15,8 @@ type Option func(*config)
 type config struct {
 	backends     []string
 	threads      int
+	instructions string
+	inPlace      bool
 	mmap         bool
 	kvType       graph.DType
 	fusion       graph.Fusion
@@ -92,6 +94,16 @@ func WithBackends(names ...string) Option {
 // WithThreads sets the number of worker threads of the CPU device. The default, 0, is
 // MINFER_THREADS or one per processor that the program may use. Results do not depend on it.
 func WithThreads(n int) Option { return func(c *config) { c.threads = n } }
+
+// WithInstructions limits the CPU device to an instruction set: "generic" (plain Go), "avx2",
+// "avxvnni" or "avx512" on amd64, "neon" on arm64. The default, "", is the best that the machine
+// has, or MINFER_CPU. Results do not depend on it.
+func WithInstructions(name string) Option { return func(c *config) { c.instructions = name } }
+
+// WithWeightsInPlace computes from the weights where they lie, mapped from the file, instead of
+// copying them into an order that vector instructions read faster. It is for models that do not fit
+// into memory twice over while they are opened; it costs much of the speed.
+func WithWeightsInPlace() Option { return func(c *config) { c.inPlace = true } }
 
 // WithoutMmap reads the model file into memory instead of mapping it.
 func WithoutMmap() Option { return func(c *config) { c.mmap = false } }

@@ -52,6 +52,12 @@ type Weight struct {
 	// Data is the tensor's bytes, Out rows one after the other. It stays valid and
 	// unchanged until the device is closed, and must not be written.
 	Data []byte
+	// Table says that rows are looked up and no product is computed, so that a device need
+	// not bring the weight into the order of its products.
+	Table bool
+	// Release, if not nil, is called by a device that has made a copy and will not
+	// read Data again, so that the memory behind it can be given back.
+	Release func()
 }
 
 // Fence stands for a copy under way.

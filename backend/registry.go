@@ -48,6 +48,12 @@ type Config struct {
 	Name     string // the full name asked for, such as "cuda:1"
 	Instance int    // which of several: 1 in "cuda:1"
 	Threads  int    // worker threads, for a device that computes on the host
+	// Instructions names the best instruction set to use, for a device that computes on the
+	// host and has several: for the CPU generic, avx2, avxvnni, avx512 or neon.
+	Instructions string
+	// InPlace has the device compute from the weights where they are, mapped from the file,
+	// instead of making a copy in a faster order.
+	InPlace bool
 }
 
 // Entry is a kind of device as its package registers it.

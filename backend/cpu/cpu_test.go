@@ -162,8 +162,8 @@ func workers() int {
 	return bytes.Count(stacks, []byte(".(*pool).worker("))
 }
 
-// TestCloseEndsWorkers holds that a device has goroutines from its first large
-// operation on, until it is closed.
+// TestCloseEndsWorkers holds that a device has goroutines from its first large work on,
+// until it is closed.
 func TestCloseEndsWorkers(t *testing.T) {
 	wait := func(want int, when string) {
 		t.Helper()
@@ -178,8 +178,12 @@ func TestCloseEndsWorkers(t *testing.T) {
 		t.Errorf("%d workers %s, want %d", n, when, want)
 	}
 	wait(0, "before the device was opened")
+	idle := open(t, 8)
+	wait(0, "before the first work")
+	if err := idle.Close(); err != nil {
+		t.Fatal(err)
+	}
 	p := tiny.prepare(t, 8, 9)
-	wait(0, "before the first operation")
 	if err := p.run(); err != nil {
 		t.Fatal(err)
 	}

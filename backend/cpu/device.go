@@ -8,6 +8,8 @@ import (
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/mmap"
 )
 
 // maxThreads bounds Config.Threads, far above what helps and below what harms.
@@ -42,6 +44,7 @@ func available() error {
 // device is the open CPU. See the package comment.
 type device struct {
 	name    string
+	tier    kernels.Tier // Generic if weights are used where they are
 	pool    *pool
 	memory  memory
 	closed  bool
@@ -49,6 +52,7 @@ type device struct {
 
 	weights     map[string]*weight
 	weightBytes int64
+	packed      []*mmap.Mapping // copies of weights
 	ropes       map[graph.RoPE]*ropeTable
 
 	work workspace
@@ -70,12 +74,34 @@ func open(c backend.Config) (backend.Backend, error) {
 	if c.Name == "" {
 		c.Name = "cpu"
 	}
-	return &device{
+	tier, err := chooseTier(c)
+	if err != nil {
+		return nil, err
+	}
+	d := &device{
 		name:    c.Name,
-		pool:    newPool(c.Threads),
+		tier:    tier,
+		pool:    newPool(c.Threads, tier),
 		weights: make(map[string]*weight),
 		ropes:   make(map[graph.RoPE]*ropeTable),
-	}, nil
+	}
+	if c.InPlace {
+		d.tier = kernels.Generic
+	}
+	d.work.acts.Tier = d.tier
+	return d, nil
+}
+
+// chooseTier returns the instruction set that was asked for, or the best there is.
+func chooseTier(c backend.Config) (kernels.Tier, error) {
+	if c.Instructions == "" {
+		return kernels.DefaultTier()
+	}
+	tier, err := kernels.ParseTier(c.Instructions)
+	if err == nil && !tier.Available() {
+		err = fmt.Errorf("%w: this machine or build lacks %v, it has %v", kernels.ErrTier, tier, kernels.Tiers())
+	}
+	return tier, err
 }
 
 func (d *device) Name() string                        { return d.name }
@@ -173,6 +199,10 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	d.pool.close()
+	var errs []error
+	for _, memory := range d.packed {
+		errs = append(errs, memory.Close())
+	}
 	*d = device{name: d.name, closed: true}
-	return nil
+	return errors.Join(errs...)
 }

@@ -33,7 +33,10 @@ func TestFileCutWhileMapped(t *testing.T) {
 		}
 		f.Close()
 		w.Data = mapped
-		b := open(t, threads)
+		b, err := backend.Open("cpu", backend.Config{Threads: threads, InPlace: true})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := b.LoadWeights(t.Context(), []backend.Weight{w}, nil); err != nil {
 			t.Fatal(err)
 		}

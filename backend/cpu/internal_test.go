@@ -38,7 +38,7 @@ func (c *countTask) run(_ *kernels.Scratch, lo, hi int) {
 // sends the workers to sleep.
 func TestPoolDoesEveryItemOnce(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 8, 33} {
-		p := newPool(threads)
+		p := newPool(threads, kernels.Generic)
 		r := rand.New(rand.NewPCG(1, 2))
 		for job := range 300 {
 			c := &countTask{hits: make([]atomic.Int32, 1+r.IntN(200)), panic: -1, slow: job%50 == 7}
@@ -130,7 +130,7 @@ func TestPanicBecomesAnError(t *testing.T) {
 }
 
 func TestPanicInWorker(t *testing.T) {
-	p := newPool(4)
+	p := newPool(4, kernels.Generic)
 	defer p.close()
 	for item := 0; item < 64; item += 9 {
 		c := &countTask{hits: make([]atomic.Int32, 64), panic: item, slow: true}

@@ -8,8 +8,12 @@ import (
 	"github.com/minfer/minfer/internal/kernels"
 )
 
-// costMAC is the number of multiplications that count as a nanosecond.
-const costMAC = 4
+// costMAC and costPackedMAC are the number of multiplications that count as a nanosecond, in
+// plain Go and with packed weights.
+const (
+	costMAC       = 4
+	costPackedMAC = 32
+)
 
 // quantizeTask quantises the activations of tokens.
 type quantizeTask struct {
@@ -33,18 +37,40 @@ func (d *device) quantize(x []float32, width int) error {
 
 // projection is a weight matrix with its bias and the memory of its product.
 type projection struct {
-	weight *kernels.Weight
+	weight *weight
 	bias   []float32
 	out    []float32
 }
 
-// rows computes rows lo to hi-1 for all tokens.
-func (p *projection) rows(t *products, s *kernels.Scratch, lo, hi int) {
-	if p.weight.Integer() {
-		kernels.MatMulInt(p.out, p.weight.Out, p.weight, lo, hi, p.bias, t.acts, s)
-	} else {
-		kernels.MatMulFloat(p.out, p.weight.Out, p.weight, lo, hi, p.bias, t.x, p.weight.In, t.tokens, s)
+func (p *projection) in() int   { return p.weight.matrix.In }
+func (p *projection) outs() int { return p.weight.matrix.Out }
+
+// integer reports whether the product takes quantised activations.
+func (p *projection) integer() bool { return p.weight.matrix.Integer() }
+
+// compute computes row blocks lo to hi-1 for all tokens.
+func (p *projection) compute(t *products, s *kernels.Scratch, lo, hi int) {
+	m, packed := p.weight.matrix, p.weight.packed
+	r0, r1 := lo*kernels.PackedRows, min(hi*kernels.PackedRows, m.Out)
+	switch {
+	case packed != nil && m.Integer():
+		kernels.MatMulPacked(p.out, m.Out, packed, lo, hi, p.bias, t.acts, s)
+	case packed != nil:
+		kernels.MatMulPackedFloat(p.out, m.Out, packed, lo, hi, p.bias, t.x, m.In, t.tokens, s)
+	case m.Integer():
+		kernels.MatMulInt(p.out, m.Out, m, r0, r1, p.bias, t.acts, s)
+	default:
+		kernels.MatMulFloat(p.out, m.Out, m, r0, r1, p.bias, t.x, m.In, t.tokens, s)
 	}
+}
+
+// cost is that of a row block of the product.
+func (p *projection) cost(tokens int) int {
+	n := kernels.PackedRows * p.in() * tokens
+	if p.weight.packed != nil {
+		return n / costPackedMAC
+	}
+	return n / costMAC
 }
 
 // products is what the projections of one task share.
@@ -54,7 +80,7 @@ type products struct {
 	tokens int
 }
 
-// matMulTask runs up to three projections of the same activations, their rows
+// matMulTask runs up to three projections of the same activations, their row blocks
 // numbered one after the other.
 type matMulTask struct {
 	products
@@ -65,14 +91,14 @@ type matMulTask struct {
 func (t *matMulTask) run(s *kernels.Scratch, lo, hi int) {
 	for i := range t.parts[:t.n] {
 		p := &t.parts[i]
-		if lo < min(hi, p.weight.Out) {
-			p.rows(&t.products, s, max(0, lo), min(hi, p.weight.Out))
+		n := p.weight.blocks()
+		if lo < min(hi, n) {
+			p.compute(&t.products, s, lo, min(hi, n))
 		}
-		lo, hi = lo-p.weight.Out, hi-p.weight.Out
+		lo, hi = max(0, lo-n), hi-n
 		if hi <= 0 {
 			return
 		}
-		lo = max(0, lo)
 	}
 }
 
@@ -80,19 +106,19 @@ func (t *matMulTask) run(s *kernels.Scratch, lo, hi int) {
 func (d *device) project(x []float32, parts ...projection) error {
 	t := &d.work.matMul
 	t.n = copy(t.parts[:], parts)
-	width, rows := parts[0].weight.In, 0
+	width, blocks := parts[0].in(), 0
 	t.products = products{acts: &d.work.acts, x: x, tokens: len(x) / width}
 	integer := false
 	for i := range parts {
-		rows += parts[i].weight.Out
-		integer = integer || parts[i].weight.Integer()
+		blocks += parts[i].weight.blocks()
+		integer = integer || parts[i].integer()
 	}
 	if integer {
 		if err := d.quantize(x, width); err != nil {
 			return err
 		}
 	}
-	return d.pool.run(t, rows, width*t.tokens/costMAC)
+	return d.pool.run(t, blocks, parts[0].cost(t.tokens))
 }
 
 // resolve finds a projection's weight and bias, and checks its activations.
@@ -142,11 +168,13 @@ type ffnTask struct {
 }
 
 func (t *ffnTask) run(s *kernels.Scratch, lo, hi int) {
-	t.gate.rows(&t.products, s, lo, hi)
-	t.up.rows(&t.products, s, lo, hi)
-	for i, n := 0, t.gate.weight.Out; i < t.tokens; i++ {
-		gate := t.gate.out[i*n+lo : i*n+hi]
-		kernels.SwiGLU(gate, gate, t.up.out[i*n+lo:i*n+hi])
+	t.gate.compute(&t.products, s, lo, hi)
+	t.up.compute(&t.products, s, lo, hi)
+	n := t.gate.outs()
+	r0, r1 := lo*kernels.PackedRows, min(hi*kernels.PackedRows, n)
+	for i := range t.tokens {
+		gate := t.gate.out[i*n+r0 : i*n+r1]
+		s.Tier.SwiGLU(gate, gate, t.up.out[i*n+r0:i*n+r1])
 	}
 }
 
@@ -170,14 +198,14 @@ func (d *device) fusedFFN(op *graph.FusedFFN, in []backend.Operand, out backend.
 		return fmt.Errorf("%w: gate yields %d features and up %d", ErrOperand, op.Gate.Out, op.Up.Out)
 	}
 	up.out = d.scratch(0, len(gate.out))
-	if gate.weight.Integer() || up.weight.Integer() {
+	if gate.integer() || up.integer() {
 		if err := d.quantize(x, op.Gate.In); err != nil {
 			return err
 		}
 	}
 	tokens := len(x) / op.Gate.In
 	d.work.ffn = ffnTask{products{&d.work.acts, x, tokens}, gate, up}
-	return d.pool.run(&d.work.ffn, op.Gate.Out, 2*op.Gate.In*tokens/costMAC)
+	return d.pool.run(&d.work.ffn, gate.weight.blocks(), 2*gate.cost(tokens))
 }
 
 // scratch returns n floats that live until the next node.

@@ -65,8 +65,11 @@ type pool struct {
 	workers sync.WaitGroup
 }
 
-func newPool(threads int) *pool {
+func newPool(threads int, tier kernels.Tier) *pool {
 	p := &pool{threads: threads, scratch: make([]kernels.Scratch, threads), left: make(chan struct{}, 1)}
+	for i := range p.scratch {
+		p.scratch[i].Tier = tier
+	}
 	p.wake = sync.NewCond(&p.mu)
 	// With more threads than processors, one that spins keeps another from working.
 	if threads <= runtime.GOMAXPROCS(0) && threads <= runtime.NumCPU() {

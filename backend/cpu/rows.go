@@ -20,21 +20,21 @@ type elementTask struct {
 	factor    float32
 }
 
-func (t *elementTask) run(_ *kernels.Scratch, lo, hi int) {
+func (t *elementTask) run(s *kernels.Scratch, lo, hi int) {
 	out, a := t.out[lo:hi], t.a[lo:hi]
 	switch t.kind {
 	case graph.KindAdd:
-		kernels.Add(out, a, t.b[lo:hi])
+		s.Tier.Add(out, a, t.b[lo:hi])
 	case graph.KindMul:
-		kernels.Mul(out, a, t.b[lo:hi])
+		s.Tier.Mul(out, a, t.b[lo:hi])
 	case graph.KindSwiGLU:
-		kernels.SwiGLU(out, a, t.b[lo:hi])
+		s.Tier.SwiGLU(out, a, t.b[lo:hi])
 	case graph.KindScale:
-		kernels.Scale(out, a, t.factor)
+		s.Tier.Scale(out, a, t.factor)
 	case graph.KindSilu:
-		kernels.SiluTo(out, a)
+		s.Tier.SiluTo(out, a)
 	case graph.KindGelu:
-		kernels.GeluTo(out, a)
+		s.Tier.GeluTo(out, a)
 	}
 }
 
@@ -75,8 +75,8 @@ type normTask struct {
 	eps            float32
 }
 
-func (t *normTask) run(_ *kernels.Scratch, lo, hi int) {
-	kernels.QKNorm(t.out[lo*t.width:hi*t.width], t.x[lo*t.width:hi*t.width], t.weight, t.headDim, t.eps)
+func (t *normTask) run(s *kernels.Scratch, lo, hi int) {
+	s.Tier.QKNorm(t.out[lo*t.width:hi*t.width], t.x[lo*t.width:hi*t.width], t.weight, t.headDim, t.eps)
 }
 
 func (d *device) norm(name string, headDim int, eps float32, in []backend.Operand, out backend.Operand) error {
@@ -98,9 +98,9 @@ type softmaxTask struct {
 	width  int
 }
 
-func (t *softmaxTask) run(_ *kernels.Scratch, lo, hi int) {
+func (t *softmaxTask) run(s *kernels.Scratch, lo, hi int) {
 	for i := lo; i < hi; i++ {
-		kernels.Softmax(t.out[i*t.width:][:t.width], t.x[i*t.width:][:t.width])
+		s.Tier.Softmax(t.out[i*t.width:][:t.width], t.x[i*t.width:][:t.width])
 	}
 }
 
@@ -116,13 +116,14 @@ func (d *device) softmax(in []backend.Operand, out backend.Operand) error {
 
 type embedTask struct {
 	out   []float32
-	table *kernels.Weight
+	table *weight
+	width int
 	ids   []int32
 }
 
-func (t *embedTask) run(_ *kernels.Scratch, lo, hi int) {
+func (t *embedTask) run(s *kernels.Scratch, lo, hi int) {
 	for i := lo; i < hi; i++ {
-		t.table.GetRow(t.out[i*t.table.In:][:t.table.In], int(t.ids[i]))
+		t.table.row(t.out[i*t.width:][:t.width], int(t.ids[i]), s)
 	}
 }
 
@@ -145,7 +146,7 @@ func (d *device) embed(op *graph.Embed, in []backend.Operand, out backend.Operan
 	if err := checkIndex("id", ids, op.Vocab); err != nil {
 		return err
 	}
-	d.work.embed = embedTask{out: o, table: table, ids: ids}
+	d.work.embed = embedTask{out: o, table: table, width: op.Dim, ids: ids}
 	return d.pool.run(&d.work.embed, len(ids), costMove*op.Dim)
 }
 
@@ -156,7 +157,7 @@ type gatherTask struct {
 	width  int
 }
 
-func (t *gatherTask) run(_ *kernels.Scratch, lo, hi int) {
+func (t *gatherTask) run(s *kernels.Scratch, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		copy(t.out[i*t.width:][:t.width], t.x[int(t.ids[i])*t.width:])
 	}

@@ -40,6 +40,7 @@ func misfit(name, format string, args ...any) error {
 // weight is a tensor as the device has it.
 type weight struct {
 	matrix *kernels.Weight
+	packed *kernels.Packed // the matrix again in the order of the products, or nil
 	source backend.Weight
 	vector []float32 // the decoded values of a float tensor of one row
 }
@@ -78,35 +79,45 @@ func (k *weight) same(w backend.Weight) bool {
 	return unsafe.SliceData(s.Data) == unsafe.SliceData(w.Data) || bytes.Equal(s.Data, w.Data)
 }
 
-func (k *weight) bytes() int64 { return int64(len(k.source.Data)) + 4*int64(len(k.vector)) }
+func (k *weight) bytes() int64 {
+	if k.packed != nil {
+		return int64(len(k.packed.Data))
+	}
+	return int64(len(k.source.Data)) + 4*int64(len(k.vector))
+}
 
-// LoadWeights checks every weight before it makes any of them known. Bytes are not
-// copied. A weight that is known already with the same bytes is left as it is; one
-// with others is replaced. A fault is a *WeightError.
+// blocks returns the number of row blocks, the unit in which products are split.
+func (k *weight) blocks() int { return (k.matrix.Out + kernels.PackedRows - 1) / kernels.PackedRows }
+
+// row writes row r to dst.
+func (k *weight) row(dst []float32, r int, s *kernels.Scratch) {
+	if k.packed != nil {
+		k.packed.GetRow(dst, r, s)
+		return
+	}
+	k.matrix.GetRow(dst, r)
+}
+
+// LoadWeights checks every weight before it makes any of them known. Matrices are copied
+// into the order in which the products read them, unless the device computes in plain Go or in place;
+// other bytes are used where they are. A weight that is known already with the same bytes is left
+// as it is; one with others is replaced. A fault is a *WeightError.
 func (d *device) LoadWeights(ctx context.Context, weights []backend.Weight, progress func(done, total int64)) (err error) {
 	if err := d.usable(); err != nil {
 		return err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer d.keepPanic(&err)
-	var done, total int64
-	for i := range weights {
-		total += int64(len(weights[i].Data))
-	}
 	loaded := make([]*weight, len(weights))
 	for i, w := range weights {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		if known := d.weights[w.Name]; known == nil || !known.same(w) {
 			if loaded[i], err = newWeight(w); err != nil {
 				return err
 			}
 		}
-		done += int64(len(w.Data))
-		if progress != nil {
-			progress(done, total)
-		}
+	}
+	if err := d.pack(ctx, weights, loaded, progress); err != nil {
+		return err
 	}
 	for i, w := range loaded {
 		if w == nil {
@@ -124,7 +135,7 @@ func (d *device) LoadWeights(ctx context.Context, weights []backend.Weight, prog
 }
 
 // matrix finds the weight of a product or a table.
-func (d *device) matrix(name, format string, in, out int) (*kernels.Weight, error) {
+func (d *device) matrix(name, format string, in, out int) (*weight, error) {
 	w := d.weights[name]
 	if w == nil {
 		return nil, &WeightError{Weight: name, Err: ErrMissingWeight}
@@ -132,7 +143,7 @@ func (d *device) matrix(name, format string, in, out int) (*kernels.Weight, erro
 	if s := &w.source; s.Type != format || s.In != in || s.Out != out {
 		return nil, misfit(name, "it is %s[%d %d], the node wants %s[%d %d]", s.Type, s.In, s.Out, format, in, out)
 	}
-	return w.matrix, nil
+	return w, nil
 }
 
 // vector finds the float vector of n values with the name, or nil for no name.
