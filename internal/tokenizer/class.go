@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// class is a set of the character classes that pre-tokenizer patterns speak of. Every code point has at most one
-// of them; unassigned ones, controls and formats have none.
+// class is a set of the character classes that pre-tokenizer patterns speak of. Every
+// code point has at most one of them; unassigned ones, controls and formats have none.
 type class uint8
 
 const (
@@ -94,8 +94,9 @@ var ascii = func() (a [utf8.RuneSelf]class) {
 
 func (t *classTable) of(r rune) class { return t.pages[t.page[r>>8]][r&0xFF] }
 
-// classAt is the class of the character at s[i] and its length in bytes, which is 0 at the end of s.
-// A byte that is not part of well-formed UTF-8 counts as one U+FFFD, a symbol.
+// classAt is the class of the character at s[i] and its length in bytes, which is 0 at
+// the end of s. A byte that is not part of well-formed UTF-8 counts as one U+FFFD, a
+// symbol.
 func classAt(s string, i int) (class, int) {
 	if i >= len(s) {
 		return 0, 0

@@ -9,13 +9,15 @@ import (
 type DecodeOptions struct {
 	// Special renders control and unknown tokens as their text; without it they give nothing.
 	Special bool
-	// Continuation says that the tokens continue a text. Without it they are the beginning of one, and the space that a vocabulary with
-	// AddSpacePrefix puts before a text is taken off again.
+	// Continuation says that the tokens continue a text. Without it they are the
+	// beginning of one, and the space that a vocabulary with AddSpacePrefix puts before a
+	// text is taken off again.
 	Continuation bool
 }
 
-// AppendTokenBytes appends the bytes that token id stands for: its text for control, unknown and user-defined tokens,
-// nothing for an id outside the vocabulary. They need not be whole UTF-8; a character may be spread over several tokens.
+// AppendTokenBytes appends the bytes that token id stands for: its text for control,
+// unknown and user-defined tokens, nothing for an id outside the vocabulary. They need
+// not be whole UTF-8; a character may be spread over several tokens.
 func (t *Tokenizer) AppendTokenBytes(dst []byte, id int32) []byte {
 	if !t.valid(id) {
 		return dst
@@ -57,8 +59,8 @@ func byteText(s string) (byte, bool) {
 
 func hexDigit(c byte) int { return strings.IndexByte("0123456789ABCDEF", c) }
 
-// Decode returns exactly the bytes of the tokens. They are valid UTF-8 if whole text was encoded; what a model generates need not be, and
-// a Decoder mends that.
+// Decode returns exactly the bytes of the tokens. They are valid UTF-8 if whole text was
+// encoded; what a model generates need not be, and a Decoder mends that.
 func (t *Tokenizer) Decode(ids []int32, o DecodeOptions) string {
 	d := rawDecoder{t: t, o: o, begin: !o.Continuation}
 	var out []byte
@@ -94,7 +96,8 @@ func (d *rawDecoder) append(dst []byte, id int32) []byte {
 	return dst
 }
 
-// A Decoder turns a stream of tokens into text, handing out whole characters only. What it returns is always valid UTF-8:
+// A Decoder turns a stream of tokens into text, handing out whole characters only. What
+// it returns is always valid UTF-8:
 //
 //   - the beginning of a character is held back until the rest arrives;
 //   - bytes that cannot become a character give U+FFFD as soon as that is certain, one for each maximal part of a character
@@ -126,7 +129,8 @@ func (d *Decoder) Push(id int32) string {
 // Pending is the number of bytes held back, 3 at most.
 func (d *Decoder) Pending() int { return len(d.buf) }
 
-// Flush ends the text and returns what was held back of it: "" or U+FFFD. The Decoder is then as new, but for a continuation.
+// Flush ends the text and returns what was held back of it: "" or U+FFFD. The Decoder is
+// then as new, but for a continuation.
 func (d *Decoder) Flush() string {
 	text := validString(d.buf)
 	d.buf = d.buf[:0]
@@ -164,7 +168,8 @@ func validString(b []byte) string {
 	return out.String()
 }
 
-// brokenLen is the length of the longest beginning of b that also begins a well-formed character, 1 at least; b does not begin with a whole one.
+// brokenLen is the length of the longest beginning of b that also begins a well-formed
+// character, 1 at least; b does not begin with a whole one.
 func brokenLen(b []byte) int {
 	n := 1
 	for n < min(3, len(b)) && !utf8.FullRune(b[:n+1]) {

@@ -11,24 +11,26 @@ import (
 
 // EncodeOptions say what the tokens of a text are to contain besides the text.
 type EncodeOptions struct {
-	// AddSpecial adds BOS and EOS as the model wants them (AddBOS, AddEOS). A sequence that begins with a parsed BOS, or ends with a
-	// parsed EOS, gets no second one.
+	// AddSpecial adds BOS and EOS as the model wants them (AddBOS, AddEOS). A sequence
+	// that begins with a parsed BOS, or ends with a parsed EOS, gets no second one.
 	AddSpecial bool
-	// ParseSpecial turns the texts of control tokens, such as <|im_end|>, into those tokens. Never set it for text from outside without
-	// marking that as untrusted.
+	// ParseSpecial turns the texts of control tokens, such as <|im_end|>, into those
+	// tokens. Never set it for text from outside without marking that as untrusted.
 	ParseSpecial bool
 }
 
 // A Span is the part [Start, End) of a text, in bytes.
 type Span struct{ Start, End int }
 
-// A Segment is a part of a text. Special tokens are never recognised in, or reaching into, one that is not trusted.
+// A Segment is a part of a text. Special tokens are never recognised in, or reaching
+// into, one that is not trusted.
 type Segment struct {
 	Text    string
 	Trusted bool
 }
 
-// Encode returns the tokens of text. The error is a *EncodeError for a vocabulary that cannot express the text, else nil.
+// Encode returns the tokens of text. The error is a *EncodeError for a vocabulary that
+// cannot express the text, else nil.
 func (t *Tokenizer) Encode(text string, o EncodeOptions) ([]int32, error) {
 	return t.AppendEncode(context.Background(), nil, text, nil, o)
 }
@@ -38,8 +40,9 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o EncodeOpti
 	return t.AppendEncode(ctx, nil, text, nil, o)
 }
 
-// EncodeSegments encodes the text that the segments make up together. Pieces and merges run across their borders: a chat
-// template may end in the middle of a word that the user's text goes on with.
+// EncodeSegments encodes the text that the segments make up together. Pieces and merges
+// run across their borders: a chat template may end in the middle of a word that the
+// user's text goes on with.
 func (t *Tokenizer) EncodeSegments(ctx context.Context, segments []Segment, o EncodeOptions) ([]int32, error) {
 	var text strings.Builder
 	var untrusted []Span
@@ -53,8 +56,9 @@ func (t *Tokenizer) EncodeSegments(ctx context.Context, segments []Segment, o En
 	return t.AppendEncode(ctx, nil, text.String(), untrusted, o)
 }
 
-// AppendEncode appends the tokens of text to dst. In the untrusted spans of text, which must be in ascending order and must not overlap, special
-// tokens are plain text. On an error dst is returned as it was.
+// AppendEncode appends the tokens of text to dst. In the untrusted spans of text, which
+// must be in ascending order and must not overlap, special tokens are plain text. On an
+// error dst is returned as it was.
 func (t *Tokenizer) AppendEncode(ctx context.Context, dst []int32, text string, untrusted []Span, o EncodeOptions) ([]int32, error) {
 	spans, err := checkSpans(text, untrusted)
 	if err != nil {
@@ -150,7 +154,8 @@ func (e *encoder) appendText(dst []int32, text string, afterSpecial bool) ([]int
 	return e.appendPieces(dst, text, t.scanners)
 }
 
-// appendPieces cuts text by the first scanner, its pieces by the next, and appends the tokens of what the last one leaves.
+// appendPieces cuts text by the first scanner, its pieces by the next, and appends the
+// tokens of what the last one leaves.
 func (e *encoder) appendPieces(dst []int32, text string, scanners []scanner) ([]int32, error) {
 	var err error
 	for len(text) > 0 {
@@ -168,8 +173,9 @@ func (e *encoder) appendPieces(dst []int32, text string, scanners []scanner) ([]
 	return dst, nil
 }
 
-// Pieces returns what the pre-tokenizer makes of text, for inspection: text is brought to the form in which it is merged
-// (normalised, with U+2581 for spaces where the model has that), without looking for special tokens.
+// Pieces returns what the pre-tokenizer makes of text, for inspection: text is brought to
+// the form in which it is merged (normalised, with U+2581 for spaces where the model has
+// that), without looking for special tokens.
 func (t *Tokenizer) Pieces(text string) []string {
 	switch {
 	case t.nfc:

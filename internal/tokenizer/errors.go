@@ -13,7 +13,8 @@ var ErrConfig = errors.New("tokenizer: invalid vocabulary")
 // for a tokenizer that this package does not have.
 var ErrUnsupported = errors.New("tokenizer: unsupported tokenizer")
 
-// A ConfigError says which field of a Config (or which metadata key it comes from) is wrong and why.
+// A ConfigError says which field of a Config (or which metadata key it comes from) is
+// wrong and why.
 type ConfigError struct {
 	Field  string
 	Reason string
@@ -37,9 +38,10 @@ func (e *UnsupportedModelError) Error() string {
 // Is makes errors.Is(err, ErrUnsupported) true.
 func (e *UnsupportedModelError) Is(target error) bool { return target == ErrUnsupported }
 
-// An UnknownPreError reports a tokenizer.ggml.pre that is not implemented, or a byte-level BPE
-// vocabulary that names none (Pre is empty then). Guessing a pattern would give wrong tokens without
-// a visible fault, so there is no fallback; a caller who knows better sets Config.Pre.
+// An UnknownPreError reports a tokenizer.ggml.pre that is not implemented, or a
+// byte-level BPE vocabulary that names none (Pre is empty then). Guessing a pattern would
+// give wrong tokens without a visible fault, so there is no fallback; a caller who knows
+// better sets Config.Pre.
 type UnknownPreError struct {
 	Pre   string
 	Known []string // the names that are known, sorted
@@ -55,7 +57,8 @@ func (e *UnknownPreError) Error() string {
 // Is makes errors.Is(err, ErrUnsupported) true.
 func (e *UnknownPreError) Is(target error) bool { return target == ErrUnsupported }
 
-// An EncodeError reports a byte that the vocabulary can express neither as itself nor as an unknown token.
+// An EncodeError reports a byte that the vocabulary can express neither as itself nor as
+// an unknown token.
 type EncodeError struct {
 	Byte  byte
 	Piece string // the piece of text the byte stands in, shortened

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/exp/slices"
 )
 
-// A vocabulary of testdata: the first tokens of a real one, with texts and their ids by two other implementations.
+// A vocabulary of testdata: the first tokens of a real one, with texts and their ids by
+// two other implementations.
 type testVocabulary struct {
 	Config
 	Vectors []testVector

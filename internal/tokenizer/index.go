@@ -5,11 +5,13 @@ import (
 	"math/bits"
 )
 
-// seed makes the hash tables of this process unpredictable to whoever wrote the vocabulary or the text.
+// seed makes the hash tables of this process unpredictable to whoever wrote the
+// vocabulary or the text.
 var seed = maphash.MakeSeed()
 
-// textIndex finds token ids by text: an open-addressed table of ids into the token slice, half full at most.
-// It takes less memory and time to build than a map, and building it is a good part of opening a vocabulary.
+// textIndex finds token ids by text: an open-addressed table of ids into the token slice,
+// half full at most. It takes less memory and time to build than a map, and building it
+// is a good part of opening a vocabulary.
 type textIndex struct {
 	slots  []int32 // id+1, 0 for empty
 	mask   uint64

@@ -138,7 +138,8 @@ func (e *encoder) consider(piece string, l, r *node) {
 	}
 }
 
-// mergeShort merges the best pair, the leftmost of equals, until there is none. It keeps e.nodes dense.
+// mergeShort merges the best pair, the leftmost of equals, until there is none. It keeps
+// e.nodes dense.
 func (e *encoder) mergeShort(piece string) {
 	nodes := e.nodes
 	for i := range len(nodes) - 1 {
@@ -171,9 +172,10 @@ func (e *encoder) mergeShort(piece string) {
 	e.nodes = nodes
 }
 
-// mergeLong does the same with a heap, in n log n steps. Entries of the heap are never removed when a merge next to them
-// makes them void; they are void if the node at their position is gone or has another rank by now. (A node with the same rank means the
-// same merge, or with equal scores one whose own entry is equal to this one.)
+// mergeLong does the same with a heap, in n log n steps. Entries of the heap are never
+// removed when a merge next to them makes them void; they are void if the node at their
+// position is gone or has another rank by now. (A node with the same rank means the same
+// merge, or with equal scores one whose own entry is equal to this one.)
 func (e *encoder) mergeLong(piece string) error {
 	nodes := e.nodes
 	e.queue = e.queue[:0]
@@ -212,7 +214,8 @@ func (e *encoder) mergeLong(piece string) error {
 	return nil
 }
 
-// appendNodes appends the tokens of the merged symbols; a symbol that is no token is spelled in bytes.
+// appendNodes appends the tokens of the merged symbols; a symbol that is no token is
+// spelled in bytes.
 func (e *encoder) appendNodes(dst []int32, piece string) ([]int32, error) {
 	t := e.t
 	for i := int32(0); i >= 0; i = e.nodes[i].next {
@@ -296,8 +299,9 @@ func siftDown(q []uint64, i int) {
 	}
 }
 
-// pieceCache remembers the tokens of short pieces: words repeat. It has a fixed number of places and a piece has one place, where it replaces
-// what was there; entries never change, so that readers need no lock.
+// pieceCache remembers the tokens of short pieces: words repeat. It has a fixed number of
+// places and a piece has one place, where it replaces what was there; entries never
+// change, so that readers need no lock.
 type pieceCache [cacheSlots]atomic.Pointer[cachedPiece]
 
 const (

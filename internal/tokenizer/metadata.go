@@ -43,8 +43,8 @@ var oldRoleKeys = map[Role]string{
 	RoleFIMMiddle: prefix + "middle_token_id",
 }
 
-// FromMetadata builds the tokenizer that a GGUF file describes. Besides the errors of New it returns those
-// of m for keys that are missing or have the wrong type.
+// FromMetadata builds the tokenizer that a GGUF file describes. Besides the errors of New
+// it returns those of m for keys that are missing or have the wrong type.
 func FromMetadata(m Metadata) (*Tokenizer, error) {
 	c, err := ConfigFromMetadata(m)
 	if err != nil {
@@ -53,7 +53,8 @@ func FromMetadata(m Metadata) (*Tokenizer, error) {
 	return New(c)
 }
 
-// ConfigFromMetadata reads what FromMetadata builds from, for callers that want to change a part of it first.
+// ConfigFromMetadata reads what FromMetadata builds from, for callers that want to change
+// a part of it first.
 func ConfigFromMetadata(m Metadata) (Config, error) {
 	var c Config
 	var err error
@@ -84,7 +85,8 @@ func ConfigFromMetadata(m Metadata) (Config, error) {
 	return c, r.err
 }
 
-// optional reads keys that may be absent and keeps the first error of those that are present but wrong.
+// optional reads keys that may be absent and keeps the first error of those that are
+// present but wrong.
 type optional struct {
 	m   Metadata
 	err error

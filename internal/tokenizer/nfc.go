@@ -7,11 +7,13 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Package norm breaks runs of more than this many non-starters by inserting U+034F, as Unicode's stream-safe format wants. Plain
-// normal form C, which models were trained on, does not.
+// Package norm breaks runs of more than this many non-starters by inserting U+034F, as
+// Unicode's stream-safe format wants. Plain normal form C, which models were trained on,
+// does not.
 const streamSafeRun = 30
 
-// composed returns text in normal form C. Bytes that are not part of well-formed UTF-8 stay as they are.
+// composed returns text in normal form C. Bytes that are not part of well-formed UTF-8
+// stay as they are.
 func composed(text string) string {
 	if isASCII(text) || norm.NFC.IsNormalString(text) {
 		return text
@@ -46,7 +48,8 @@ func longestMarkRun(text string) int {
 	return longest
 }
 
-// composeAll is normal form C by the book (Unicode, section 3.11): decompose, order the marks, compose.
+// composeAll is normal form C by the book (Unicode, section 3.11): decompose, order the
+// marks, compose.
 func composeAll(text string) string {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {

@@ -39,7 +39,8 @@ var (
 	deepseekCoder = []scanner{scanBreak, scanSpaced(classIs(letter)), scanSpaced(classIs(punct)), scanSet(isCJKHangul), scanNumber1}
 )
 
-// preTokenizers holds every name that converters write into tokenizer.ggml.pre and that this package can honour.
+// preTokenizers holds every name that converters write into tokenizer.ggml.pre and that
+// this package can honour.
 var preTokenizers = func() map[string]preTokenizer {
 	m := map[string]preTokenizer{}
 	add := func(p preTokenizer, names ...string) {
@@ -103,7 +104,8 @@ func isCJKKana(v rune) bool { return within(v, 0x4E00, 0x9FA5, 0x3040, 0x30FF) }
 // isCJKHangul stands for [一-龥ࠀ-一가-퟿].
 func isCJKHangul(v rune) bool { return within(v, 0x0800, 0x9FA5, 0xAC00, 0xD7FF) }
 
-// isPunctuation stands for [!-/:-~！-／：-～‘-‟　-。]; most letters of the second range are gone before it is asked.
+// isPunctuation stands for [!-/:-~！-／：-～‘-‟　-。]; most letters of the second range are
+// gone before it is asked.
 func isPunctuation(v rune) bool {
 	return within(v, '!', '/', ':', '~', 0xFF01, 0xFF0F, 0xFF1A, 0xFF5E, 0x2018, 0x201F, 0x3000, 0x3002)
 }
@@ -135,7 +137,8 @@ var scanYoutu = isolate(func(s string, i int) int {
 	return i
 })
 
-// alphabetic lists the cased letters of the alphabets that deepseek-llm's pattern spells out, as Unicode had them then.
+// alphabetic lists the cased letters of the alphabets that deepseek-llm's pattern spells
+// out, as Unicode had them then.
 var alphabetic = [...][2]rune{
 	{0x41, 0x5A}, {0x61, 0x7A}, {0xB5, 0xB5}, {0xC0, 0xD6}, {0xD8, 0xF6}, {0xF8, 0x1BA},
 	{0x1BC, 0x1BF}, {0x1C4, 0x293}, {0x295, 0x2AF}, {0x370, 0x373}, {0x376, 0x377}, {0x37B, 0x37D},

@@ -6,15 +6,19 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner cuts the first piece off s, which is not empty, and returns its length, 1 at least. Calling it on the rest
-// over and over takes time linear in the text: a scanner looks at no character more than a fixed number of times, except
-// that it may look once more at the part it did not take.
+// A scanner cuts the first piece off s, which is not empty, and returns its length, 1 at
+// least. Calling it on the rest over and over takes time linear in the text: a scanner
+// looks at no character more than a fixed number of times, except that it may look once
+// more at the part it did not take.
 //
-// The comments give the regular expression that a scanner stands for, in the dialect of Hugging Face's tokenizer.json.
+// The comments give the regular expression that a scanner stands for, in the dialect of
+// Hugging Face's tokenizer.json.
 type scanner func(s string) int
 
-// isolate makes a scanner out of a matcher, which returns the end of its match at s[i:], or i if there is none there. Matches are pieces,
-// and so is each stretch between them (Hugging Face's Split with behaviour "isolated"). The matcher must refuse in constant time.
+// isolate makes a scanner out of a matcher, which returns the end of its match at s[i:],
+// or i if there is none there. Matches are pieces, and so is each stretch between them
+// (Hugging Face's Split with behaviour "isolated"). The matcher must refuse in constant
+// time.
 func isolate(match func(s string, i int) int) scanner {
 	return func(s string) int {
 		if end := match(s, 0); end > 0 {
@@ -54,8 +58,9 @@ func contraction(s string, fold bool) int {
 	return 0
 }
 
-// whiteSpace matches `\s+(?!\S)|\s+` at the start of s, which is white space: the whole run at the end of the text, else all but its last
-// character, so that a single space stays with the word that follows. With lines set it tries `\s*[\r\n]+` first.
+// whiteSpace matches `\s+(?!\S)|\s+` at the start of s, which is white space: the whole
+// run at the end of the text, else all but its last character, so that a single space
+// stays with the word that follows. With lines set it tries `\s*[\r\n]+` first.
 func whiteSpace(s string, lines bool) int {
 	end, last, newline := 0, 0, 0
 	for end < len(s) {
@@ -261,8 +266,9 @@ func (r caseRules) scan(s string) int {
 	return whiteSpace(s, true)
 }
 
-// mixed returns the end of U*W+ at i, or 0. U* takes all it can; if no W follows, it gives back up to the last character that is
-// in both sets, which is then all that W+ can match.
+// mixed returns the end of U*W+ at i, or 0. U* takes all it can; if no W follows, it
+// gives back up to the last character that is in both sets, which is then all that W+ can
+// match.
 func (r caseRules) mixed(s string, i int) int {
 	both := 0
 	for {
@@ -306,8 +312,8 @@ func skipHan(s string) int {
 //
 //	[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// whose alternatives do not cover controls and unassigned characters. With single set the last lines are [\r\n]|\s+(?!\S)|\s+
-// and punctuation takes no line end.
+// whose alternatives do not cover controls and unassigned characters. With single set the
+// last lines are [\r\n]|\s+(?!\S)|\s+ and punctuation takes no line end.
 func matchPunctuated(single bool) func(s string, i int) int {
 	return func(s string, i int) int {
 		c, n := classAt(s, i)
@@ -374,8 +380,9 @@ func scanNumbers(s string, max int) int {
 	return skipNot(s, 0, number)
 }
 
-// scanGroups isolates runs of numbers, and cuts off what must stand before the rest so that the rest is in groups of three counted from the
-// right. scanThrees cuts that rest: knowing the length of a run at every group of it would take quadratic time.
+// scanGroups isolates runs of numbers, and cuts off what must stand before the rest so
+// that the rest is in groups of three counted from the right. scanThrees cuts that rest:
+// knowing the length of a run at every group of it would take quadratic time.
 func scanGroups(s string) int {
 	if end := skip(s, 0, number); end > 0 {
 		return leadingGroup(s, end)
@@ -383,8 +390,9 @@ func scanGroups(s string) int {
 	return skipNot(s, 0, number)
 }
 
-// scanWordEndGroups stands, together with scanThrees, for \d{1,3}(?=(?:\d{3})*\b), isolated: as scanGroups, but only decimal digits, and only
-// in runs that no word character follows.
+// scanWordEndGroups stands, together with scanThrees, for \d{1,3}(?=(?:\d{3})*\b),
+// isolated: as scanGroups, but only decimal digits, and only in runs that no word
+// character follows.
 func scanWordEndGroups(s string) int {
 	end := skipDecimals(s, 0)
 	if end > 0 && !wordFollows(s, end) {
@@ -404,7 +412,8 @@ func scanWordEndGroups(s string) int {
 	return end
 }
 
-// leadingGroup returns the end of the one or two characters of the run s[:end] that are too many for threes, or end if there are none.
+// leadingGroup returns the end of the one or two characters of the run s[:end] that are
+// too many for threes, or end if there are none.
 func leadingGroup(s string, end int) int {
 	over := utf8.RuneCountInString(s[:end]) % 3
 	if over == 0 {
@@ -413,7 +422,8 @@ func leadingGroup(s string, end int) int {
 	return skipRunes(s, over)
 }
 
-// scanThrees cuts the runs of whole groups that the scanner before it left; they are the pieces that end in a number.
+// scanThrees cuts the runs of whole groups that the scanner before it left; they are the
+// pieces that end in a number.
 func scanThrees(s string) int {
 	if last, _ := utf8.DecodeLastRuneInString(s); !unicode.IsNumber(last) {
 		return len(s)
@@ -421,7 +431,8 @@ func scanThrees(s string) int {
 	return skipRunes(s, 3)
 }
 
-// scanWordEndThrees is scanThrees for decimal digits: after scanWordEndGroups a piece that ends in one is a run of them.
+// scanWordEndThrees is scanThrees for decimal digits: after scanWordEndGroups a piece
+// that ends in one is a run of them.
 func scanWordEndThrees(s string) int {
 	if last, _ := utf8.DecodeLastRuneInString(s); !unicode.IsDigit(last) {
 		return len(s)
@@ -467,7 +478,8 @@ var scanASCIITriples = isolate(func(s string, i int) int {
 	return i + 3
 })
 
-// scanMarks stands for [\p{P}ASCII]+, isolated, where ASCII are the symbols that some patterns count as punctuation.
+// scanMarks stands for [\p{P}ASCII]+, isolated, where ASCII are the symbols that some
+// patterns count as punctuation.
 func scanMarks(symbols string) scanner {
 	in := func(s string, i int) (bool, int) {
 		c, n := classAt(s, i)
@@ -550,8 +562,10 @@ var scanClause = isolate(func(s string, i int) int {
 	return end
 })
 
-// scanCascade cuts a piece that is a run of white space without line ends into lengths of 512, 256, 128 .. 4, 2 and 1 characters, the longest
-// first. It follows whiteSpace, whose pieces are such a run if their first and last characters are white space and the last ends no line.
+// scanCascade cuts a piece that is a run of white space without line ends into lengths of
+// 512, 256, 128 .. 4, 2 and 1 characters, the longest first. It follows whiteSpace, whose
+// pieces are such a run if their first and last characters are white space and the last
+// ends no line.
 func scanCascade(s string) int {
 	last, n := utf8.DecodeLastRuneInString(s)
 	first, _ := runeAt(s, 0)

@@ -18,8 +18,9 @@ func piecesOf(t testing.TB, pre, text string) []string {
 	return appendScanned(nil, text, p.scanners)
 }
 
-// pieces.json holds what Python's regex module makes of random text with the original patterns; MINFER_PIECES names a larger file of the kind
-// (testdata/pieces.py writes them).
+// pieces.json holds what Python's regex module makes of random text with the original
+// patterns; MINFER_PIECES names a larger file of the kind (testdata/pieces.py writes
+// them).
 func TestScannersMatchPatterns(t *testing.T) {
 	path := os.Getenv("MINFER_PIECES")
 	if path == "" {

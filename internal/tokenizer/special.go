@@ -46,12 +46,14 @@ func (x *specialTrie) insert(text string, id int32, level matchLevel) {
 	x.pending = append(x.pending, specialText{text, id, level})
 }
 
-// seal builds the trie from what was inserted. Of tokens with equal text the one with the lowest id counts.
+// seal builds the trie from what was inserted. Of tokens with equal text the one with the
+// lowest id counts.
 func (x *specialTrie) seal() {
 	slices.SortFunc(x.pending, func(a, b specialText) int {
 		return cmp.Or(strings.Compare(a.text, b.text), cmp.Compare(a.id, b.id))
 	})
-	// Each round makes the nodes of one more byte of depth, so that no recursion goes as deep as a token is long.
+	// Each round makes the nodes of one more byte of depth, so that no recursion goes as
+	// deep as a token is long.
 	type group struct{ node, lo, hi int32 }
 	level := []group{{0, 0, int32(len(x.pending))}}
 	x.nodes = append(x.nodes, trieNode{id: None})
@@ -84,8 +86,9 @@ func (x *specialTrie) seal() {
 	x.pending = nil
 }
 
-// next finds the first special token of text at from or later, and of those that begin there the longest. It takes tokens of level matchParsed only
-// if parse is set, and none above matchAlways that touches one of the untrusted spans, which are in order and begin
+// next finds the first special token of text at from or later, and of those that begin
+// there the longest. It takes tokens of level matchParsed only if parse is set, and none
+// above matchAlways that touches one of the untrusted spans, which are in order and begin
 // with the first that ends after from. It returns None if there is no more.
 func (x *specialTrie) next(text string, from int, parse bool, untrusted []Span) (id int32, start, end int) {
 	for start = from; start < len(text); start++ {

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/exp/slices"
 )
 
-// A symbol is what merging works on: a token, or a text that occurs in the merges without being a token. Symbols below the
-// size of the vocabulary are token ids; the others are numbered on from there.
+// A symbol is what merging works on: a token, or a text that occurs in the merges without
+// being a token. Symbols below the size of the vocabulary are token ids; the others are
+// numbered on from there.
 type symbolTable struct {
 	byteToken  [256]int32 // the token that stands for a byte, or None
 	byteSymbol [256]int32 // byte-level BPE: the symbol of a byte
@@ -25,8 +26,8 @@ type symbolTable struct {
 
 const noRank = math.MaxUint32
 
-// alphabet is GPT-2's spelling of bytes as printable characters: printable Latin-1 stands for itself, the other 68 bytes are
-// numbered from U+0100 on.
+// alphabet is GPT-2's spelling of bytes as printable characters: printable Latin-1 stands
+// for itself, the other 68 bytes are numbered from U+0100 on.
 var alphabet, alphabetByte = func() (enc [256]rune, dec [0x144]int16) {
 	for i := range dec {
 		dec[i] = -1
@@ -52,7 +53,8 @@ func appendSpelled(dst []byte, text string) []byte {
 	return dst
 }
 
-// appendUnspelled appends the bytes that text spells; a text with characters outside the alphabet stands for itself.
+// appendUnspelled appends the bytes that text spells; a text with characters outside the
+// alphabet stands for itself.
 func appendUnspelled(dst []byte, text string) []byte {
 	start := len(dst)
 	for _, r := range text {
@@ -64,8 +66,9 @@ func appendUnspelled(dst []byte, text string) []byte {
 	return dst
 }
 
-// plain says whether ordinary text may turn into this token. Control and unknown tokens come from the special tokens alone, byte
-// tokens from bytes that nothing else expresses: text that looks like one of them must not become one by merging.
+// plain says whether ordinary text may turn into this token. Control and unknown tokens
+// come from the special tokens alone, byte tokens from bytes that nothing else expresses:
+// text that looks like one of them must not become one by merging.
 func (t *Tokenizer) plain(id int32) bool {
 	switch t.types[id] {
 	case Control, Unknown, Byte:
@@ -169,8 +172,9 @@ func (t *Tokenizer) symbolOf(text string) int32 {
 	return id
 }
 
-// symbolOfJoined is symbolOf(left + right), mostly without making that string. Vocabularies list tokens in the order of their merges, so the one
-// sought is likely the one that the merge before gave, or the next.
+// symbolOfJoined is symbolOf(left + right), mostly without making that string.
+// Vocabularies list tokens in the order of their merges, so the one sought is likely the
+// one that the merge before gave, or the next.
 func (t *Tokenizer) symbolOfJoined(left, right string, before int32) int32 {
 	if t.index.unique {
 		for _, id := range [...]int32{before + 1, before} {
@@ -190,9 +194,10 @@ func (t *Tokenizer) symbolOfJoined(left, right string, before int32) int32 {
 // underline is U+2581, which SentencePiece writes for a space.
 const underline = "▁"
 
-// spaceCuts makes a scanner that cuts text before an underline wherever no token reaches across, so that words can be merged, and
-// remembered, one by one with the result of merging the whole text. A cut is safe if no token has the preceding
-// character directly before an underline.
+// spaceCuts makes a scanner that cuts text before an underline wherever no token reaches
+// across, so that words can be merged, and remembered, one by one with the result of
+// merging the whole text. A cut is safe if no token has the preceding character directly
+// before an underline.
 func (t *Tokenizer) spaceCuts(tokens []string) scanner {
 	joined := map[rune]bool{'▁': true}
 	for id, text := range tokens {

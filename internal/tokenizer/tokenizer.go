@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/exp/maps"
 	"golang.org/x/exp/slices"
 )
 
@@ -91,10 +92,7 @@ func KnownModels() []string { return sortedKeys(models) }
 func KnownPreTokenizers() []string { return sortedKeys(preTokenizers) }
 
 func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
+	keys := maps.Keys(m)
 	slices.Sort(keys)
 	return keys
 }
@@ -128,7 +126,8 @@ type Tokenizer struct {
 	scratch sync.Pool
 }
 
-// New builds a tokenizer. It fails with an *UnsupportedModelError, an *UnknownPreError or a *ConfigError.
+// New builds a tokenizer. It fails with an *UnsupportedModelError, an *UnknownPreError or
+// a *ConfigError.
 func New(c Config) (*Tokenizer, error) {
 	k, ok := models[c.Model]
 	if !ok {
@@ -271,14 +270,16 @@ func (t *Tokenizer) Token(id int32) string {
 	return t.tokens[id]
 }
 
-// ID finds the token whose stored text is text, and says whether there is one. Of several with the same text it is the first.
+// ID finds the token whose stored text is text, and says whether there is one. Of several
+// with the same text it is the first.
 func (t *Tokenizer) ID(text string) (int32, bool) {
 	id := t.index.find(t.tokens, text)
 	return id, id != None
 }
 
-// Type is the type of token id, after corrections: tokens that end a turn count as Control even where a
-// file calls them normal. It is Undefined for an id outside the vocabulary.
+// Type is the type of token id, after corrections: tokens that end a turn count as
+// Control even where a file calls them normal. It is Undefined for an id outside the
+// vocabulary.
 func (t *Tokenizer) Type(id int32) Type {
 	if !t.valid(id) {
 		return Undefined
@@ -328,7 +329,8 @@ func (t *Tokenizer) AddEOS() bool { return t.addEOS }
 // AddSpacePrefix says whether text is encoded as if a space stood before it.
 func (t *Tokenizer) AddSpacePrefix() bool { return t.spacePrefix }
 
-// EndOfGeneration lists, in ascending order, all tokens after which a model has nothing more to say.
+// EndOfGeneration lists, in ascending order, all tokens after which a model has nothing
+// more to say.
 func (t *Tokenizer) EndOfGeneration() []int32 { return slices.Clone(t.eog) }
 
 // IsEndOfGeneration says whether id is one of EndOfGeneration.
@@ -337,8 +339,8 @@ func (t *Tokenizer) IsEndOfGeneration(id int32) bool {
 	return found
 }
 
-// Texts by which roles are recognised where a file does not name the token, the most specific first. They are
-// the spellings of the model families themselves.
+// Texts by which roles are recognised where a file does not name the token, the most
+// specific first. They are the spellings of the model families themselves.
 var roleTexts = map[Role][]string{
 	RoleEOT: {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|endoftext|>", "<|end_of_text|>",
 		"<EOT>", "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>"},
@@ -355,8 +357,9 @@ var endTexts = []string{"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|
 	"<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
 	"<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~["}
 
-// setEndOfGeneration completes the roles by text and collects the tokens that end a generation. Files name one
-// EOS at most, while chat models end a turn with another token.
+// setEndOfGeneration completes the roles by text and collects the tokens that end a
+// generation. Files name one EOS at most, while chat models end a turn with another
+// token.
 func (t *Tokenizer) setEndOfGeneration() {
 	for r, texts := range roleTexts {
 		for _, text := range texts {
@@ -398,9 +401,7 @@ func (t *Tokenizer) setEndOfGeneration() {
 		delete(set, id)
 		t.types[id] = Normal
 	}
-	for id := range set {
-		t.eog = append(t.eog, id)
-	}
+	t.eog = maps.Keys(set)
 	slices.Sort(t.eog)
 }
 
@@ -424,8 +425,8 @@ func (t *Tokenizer) buildSpecial(c Config) {
 	t.setStripping(c)
 }
 
-// setStripping marks the tokens that swallow white space beside them. GGUF does not carry this attribute; it goes
-// by the names of the few models that have it.
+// setStripping marks the tokens that swallow white space beside them. GGUF does not carry
+// this attribute; it goes by the names of the few models that have it.
 func (t *Tokenizer) setStripping(c Config) {
 	name := strings.ToLower(c.Name)
 	switch {

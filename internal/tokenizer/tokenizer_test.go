@@ -132,8 +132,9 @@ func TestLongRuns(t *testing.T) {
 	}
 }
 
-// staysLinear says whether work on 8n takes about eight times as long as on n, and not the 64 times of a quadratic algorithm. It measures again
-// while the answer is no, for a busy machine can slow down either.
+// staysLinear says whether work on 8n takes about eight times as long as on n, and not
+// the 64 times of a quadratic algorithm. It measures again while the answer is no, for a
+// busy machine can slow down either.
 func staysLinear(n int, work func(n int)) bool {
 	best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
 	for range 20 {
@@ -182,7 +183,8 @@ func TestScannersAreLinear(t *testing.T) {
 	}
 }
 
-// B09, merging: each pair costs a look-up and at most one entry in the heap, and there are at most three for each character of a text.
+// B09, merging: each pair costs a look-up and at most one entry in the heap, and there
+// are at most three for each character of a text.
 func TestMergingIsNearLinear(t *testing.T) {
 	for name, tok := range smallTokenizers(t) {
 		for _, run := range longRuns {
@@ -440,7 +442,8 @@ func TestSpecialTextFromOutside(t *testing.T) {
 }
 
 func TestSpecialTextDoesNotMerge(t *testing.T) {
-	// Even where merges, or the whole piece, would give the text of a control token or of a byte token.
+	// Even where merges, or the whole piece, would give the text of a control token or of
+	// a byte token.
 	c := Config{Model: "gpt2", Pre: "llama-bpe", Tokens: []string{"a", "b", "ab", "c", "bc"}, Types: []Type{Normal, Normal, Control, Normal, Normal},
 		Merges: []string{"a b", "b c", "ab c"}, IDs: map[Role]int32{RoleBOS: 2, RoleUNK: 3}}
 	tok := mustNew(t, c)
@@ -463,7 +466,8 @@ func TestSpecialTextDoesNotMerge(t *testing.T) {
 	}
 }
 
-// Where no special text is involved, marking parts as untrusted changes nothing, wherever the borders are.
+// Where no special text is involved, marking parts as untrusted changes nothing, wherever
+// the borders are.
 func TestSegmentsEqualText(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for name, tok := range smallTokenizers(t) {
@@ -718,7 +722,8 @@ func TestMissingBytes(t *testing.T) {
 	}
 }
 
-// mergeByDefinition is BPE as defined: merge the best pair, the leftmost of equals, until no pair merges.
+// mergeByDefinition is BPE as defined: merge the best pair, the leftmost of equals, until
+// no pair merges.
 func mergeByDefinition(t *Tokenizer, piece string) []int32 {
 	e := &encoder{t: t, ctx: context.Background()}
 	if id := e.wholePiece(piece); id != None {
