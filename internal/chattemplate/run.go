@@ -42,7 +42,7 @@ func (r *run) step() error { return r.work(64) }
 // a product that an int of 32 bits could not hold.
 func (r *run) work(n int) error {
 	if n < 0 {
-		n = math.MaxInt
+		n = math.MaxInt32
 	}
 	r.steps += int64(n >> 6)
 	if r.steps < r.nextCheck {
@@ -65,7 +65,7 @@ func (r *run) scan(n int) error { return r.work(4 * n) }
 // ever allocated, so it bounds what is live.
 func (r *run) alloc(n int) error {
 	if n < 0 {
-		n = math.MaxInt // as in work
+		n = math.MaxInt32 // as in work
 	}
 	r.mem += int64(n)
 	if r.mem > r.maxMem {
