@@ -25,7 +25,7 @@ type File struct {
 	mapped  bool
 }
 
-// Option changes how a file is opened.
+// Option changes how Open opens a file.
 type Option func(*config)
 
 type config struct{ plainReads bool }
@@ -62,20 +62,21 @@ func Open(path string, opts ...Option) (*File, error) {
 // NewReader opens a model of size bytes that is read through r, which must
 // stay readable and unchanged until Close. Close does not close r. Split models
 // have to be opened by path.
-func NewReader(r io.ReaderAt, size int64, opts ...Option) (*File, error) {
+func NewReader(r io.ReaderAt, size int64) (*File, error) {
 	if r == nil || size < 0 {
 		return nil, fmt.Errorf("gguf: NewReader needs a reader and a size of at least 0, have size %d", size)
 	}
-	return newSingle(&part{r: r, size: size, window: readAhead}, configOf(opts))
+	return newSingle(&part{r: r, size: size, window: readAhead})
 }
 
 // NewBytes opens a model that lies in memory, without copying it: b must not
 // change until Close. Split models have to be opened by path.
-func NewBytes(b []byte, opts ...Option) (*File, error) {
-	return newSingle(&part{mem: b, size: int64(len(b))}, configOf(opts))
+func NewBytes(b []byte) (*File, error) {
+	return newSingle(&part{mem: b, size: int64(len(b))})
 }
 
-func newSingle(p *part, _ config) (*File, error) {
+// newSingle opens a file that has no path, and so no other parts beside it.
+func newSingle(p *part) (*File, error) {
 	f := &File{parts: []*part{p}}
 	if err := p.parse(); err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ var inMemory = []opener{
 		return NewReader(bytes.NewReader(b), int64(len(b)))
 	}},
 	{"reader with a window of 1", func(b []byte, _ func() string) (*File, error) {
-		return newSingle(&part{r: bytes.NewReader(b), size: int64(len(b)), window: 1}, config{})
+		return newSingle(&part{r: bytes.NewReader(b), size: int64(len(b)), window: 1})
 	}},
 }
 

@@ -122,8 +122,8 @@ func integer(k ValueKind, b []byte) (v uint64, negative bool) {
 	return uint64(s), s < 0
 }
 
-// real decodes a float of either kind.
-func real(k ValueKind, b []byte) float64 {
+// float decodes a float of either kind.
+func float(k ValueKind, b []byte) float64 {
 	if k == KindFloat32 {
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 	}
@@ -182,7 +182,7 @@ func (f *File) Int(key string) (int, error) { return getInteger[int](f, key, "in
 // Float64 returns the value of a float32 or float64 key.
 func (f *File) Float64(key string) (value float64, err error) {
 	err = f.access(key, "float64", isFloat, func(e *entry, b []byte) error {
-		value = real(e.kind, b)
+		value = float(e.kind, b)
 		return nil
 	})
 	return value, err
@@ -191,7 +191,7 @@ func (f *File) Float64(key string) (value float64, err error) {
 // Float32 returns the value of a float32 key, or of a float64 key rounded.
 func (f *File) Float32(key string) (value float32, err error) {
 	err = f.access(key, "float32", isFloat, func(e *entry, b []byte) error {
-		v := real(e.kind, b)
+		v := float(e.kind, b)
 		var ok bool
 		if value, ok = toFloat32(v); !ok {
 			value = 0
@@ -289,7 +289,7 @@ func (f *File) Ints(key string) ([]int, error) {
 func (f *File) Float32s(key string) ([]float32, error) {
 	fits := func(k ValueKind) bool { return k == KindFloat32 || k == KindFloat64 }
 	return getArray(f, key, "array of float32", fits, func(k ValueKind, b []byte) (float32, bool) {
-		return toFloat32(real(k, b))
+		return toFloat32(float(k, b))
 	})
 }
 

@@ -702,14 +702,14 @@ func isUpper(s string) bool {
 }
 
 func isTitle(s string) bool {
-	inWord, any := false, false
+	inWord, some := false, false
 	for _, c := range s {
 		switch {
 		case unicode.IsUpper(c) || unicode.IsTitle(c):
 			if inWord {
 				return false
 			}
-			inWord, any = true, true
+			inWord, some = true, true
 		case unicode.IsLower(c):
 			if !inWord {
 				return false
@@ -718,7 +718,7 @@ func isTitle(s string) bool {
 			inWord = false
 		}
 	}
-	return any
+	return some
 }
 
 func sequenceItems(v any) []any {

@@ -148,18 +148,15 @@ func (f *Format) dequantizeBlocks(dst []float32, src []byte) {
 	var (
 		q     [superBlock]int8
 		scale [superBlock / 16]float32
-		min   [superBlock / 16]float32
+		mins   [superBlock / 16]float32
 	)
 	for len(dst) > 0 {
-		n := superBlock
-		if n > len(dst) {
-			n = len(dst)
-		}
+		n := min(superBlock, len(dst))
 		size := n / f.Block * f.Bytes
 		groups := n / f.Group
-		f.unpackBlocks(q[:n], scale[:groups], min[:groups], src[:size])
+		f.unpackBlocks(q[:n], scale[:groups], mins[:groups], src[:size])
 		if f.Min {
-			scaleGroupsMin(dst[:n], q[:n], scale[:groups], min[:groups])
+			scaleGroupsMin(dst[:n], q[:n], scale[:groups], mins[:groups])
 		} else {
 			scaleGroups(dst[:n], q[:n], scale[:groups])
 		}
@@ -190,11 +187,11 @@ func scaleGroups(dst []float32, q []int8, scale []float32) {
 
 // scaleGroupsMin is scaleGroups for formats with a minimum. The conversion of
 // the product keeps compilers from fusing it with the addition.
-func scaleGroupsMin(dst []float32, q []int8, scale, min []float32) {
+func scaleGroupsMin(dst []float32, q []int8, scale, mins []float32) {
 	group := len(dst) / len(scale)
-	min = min[:len(scale)]
+	mins = mins[:len(scale)]
 	for g, s := range scale {
-		m := min[g]
+		m := mins[g]
 		d, qs := dst[:group], q[:group]
 		for len(d) >= 8 && len(qs) >= 8 {
 			d[0] = float32(s*float32(qs[0])) + m

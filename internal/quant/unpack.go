@@ -13,26 +13,26 @@ import (
 // unpackBlocks calls the unpacker of f. The slices have the lengths that src
 // implies; min is not touched when the format has no minimum. Static calls, not
 // function values, so that callers' buffers can stay on their stack.
-func (f *Format) unpackBlocks(q []int8, scale, min []float32, src []byte) {
+func (f *Format) unpackBlocks(q []int8, scale, mins []float32, src []byte) {
 	switch f.kind {
 	case kindQ4_0:
 		unpackQ4_0(q, scale, src)
 	case kindQ4_1:
-		unpackQ4_1(q, scale, min, src)
+		unpackQ4_1(q, scale, mins, src)
 	case kindQ5_0:
 		unpackQ5_0(q, scale, src)
 	case kindQ5_1:
-		unpackQ5_1(q, scale, min, src)
+		unpackQ5_1(q, scale, mins, src)
 	case kindQ8_0:
 		unpackQ8_0(q, scale, src)
 	case kindQ2_K:
-		unpackQ2_K(q, scale, min, src)
+		unpackQ2_K(q, scale, mins, src)
 	case kindQ3_K:
 		unpackQ3_K(q, scale, src)
 	case kindQ4_K:
-		unpackQ4_K(q, scale, min, src)
+		unpackQ4_K(q, scale, mins, src)
 	case kindQ5_K:
-		unpackQ5_K(q, scale, min, src)
+		unpackQ5_K(q, scale, mins, src)
 	case kindQ6_K:
 		unpackQ6_K(q, scale, src)
 	case kindIQ4_NL:
@@ -89,12 +89,12 @@ func unpackQ4_0(q []int8, scale []float32, src []byte) {
 }
 
 // Q4_1: f16 d, f16 minimum, then nibbles as in Q4_0, unsigned.
-func unpackQ4_1(q []int8, scale, min []float32, src []byte) {
+func unpackQ4_1(q []int8, scale, mins []float32, src []byte) {
 	out := asBytes(q)
-	min = min[:len(scale)]
+	mins = mins[:len(scale)]
 	for i := range scale {
 		b, o := src[:20], out[:32]
-		scale[i], min[i] = f16At(b), f16At(b[2:])
+		scale[i], mins[i] = f16At(b), f16At(b[2:])
 		w0, w1 := load8(b[4:]), load8(b[12:])
 		store8(o[0:], w0&(15*each))
 		store8(o[8:], w1&(15*each))
@@ -121,12 +121,12 @@ func unpackQ5_0(q []int8, scale []float32, src []byte) {
 }
 
 // Q5_1: f16 d, f16 minimum, then as Q5_0, unsigned.
-func unpackQ5_1(q []int8, scale, min []float32, src []byte) {
+func unpackQ5_1(q []int8, scale, mins []float32, src []byte) {
 	out := asBytes(q)
-	min = min[:len(scale)]
+	mins = mins[:len(scale)]
 	for i := range scale {
 		b, o := src[:24], out[:32]
-		scale[i], min[i] = f16At(b), f16At(b[2:])
+		scale[i], mins[i] = f16At(b), f16At(b[2:])
 		w0, w1 := load8(b[8:]), load8(b[16:])
 		store8(o[0:], w0&(15*each)|spread(b[4])<<4)
 		store8(o[8:], w1&(15*each)|spread(b[5])<<4)
@@ -150,11 +150,11 @@ func unpackQ8_0(q []int8, scale []float32, src []byte) {
 // Q2_K: 16 bytes of scales (low nibble) and minima (high nibble), 64 bytes of
 // quants, f16 d, f16 dmin. Each half of 128 values has 32 bytes; bit pair j of
 // byte l is value 32j+l of the half.
-func unpackQ2_K(q []int8, scale, min []float32, src []byte) {
+func unpackQ2_K(q []int8, scale, mins []float32, src []byte) {
 	out := asBytes(q)
 	for len(src) >= 84 {
 		b, o := src[:84], out[:superBlock]
-		s, m := scale[:16], min[:16]
+		s, m := scale[:16], mins[:16]
 		d, dmin := f16At(b[80:]), f16At(b[82:])
 		for i, c := range b[:16] {
 			s[i] = d * float32(c&15)
@@ -170,7 +170,7 @@ func unpackQ2_K(q []int8, scale, min []float32, src []byte) {
 				store8(p[96:], w>>6&(3*each))
 			}
 		}
-		src, out, scale, min = src[84:], out[superBlock:], scale[16:], min[16:]
+		src, out, scale, mins = src[84:], out[superBlock:], scale[16:], mins[16:]
 	}
 }
 
@@ -208,8 +208,8 @@ func unpackQ3_K(q []int8, scale []float32, src []byte) {
 // bytes with eight 6-bit scales and eight 6-bit minima. The first four of each
 // fill the low six bits of bytes 0..3 and 4..7; the others have their low nibbles
 // in bytes 8..11 and their top two bits in what was left free.
-func unpackScales4K(scale, min []float32, head []byte) {
-	s, m, b := scale[:8], min[:8], head[:16]
+func unpackScales4K(scale, mins []float32, head []byte) {
+	s, m, b := scale[:8], mins[:8], head[:16]
 	d, dmin := f16At(b), f16At(b[2:])
 	for i := 0; i < 4; i++ {
 		sc, mn, low := b[4+i], b[8+i], b[12+i]
@@ -222,11 +222,11 @@ func unpackScales4K(scale, min []float32, head []byte) {
 
 // Q4_K: the 16-byte head of scales, then 128 bytes of nibbles. Each 32 bytes are
 // 64 values: all the low nibbles, then all the high ones.
-func unpackQ4_K(q []int8, scale, min []float32, src []byte) {
+func unpackQ4_K(q []int8, scale, mins []float32, src []byte) {
 	out := asBytes(q)
 	for len(src) >= 144 {
 		b, o := src[:144], out[:superBlock]
-		unpackScales4K(scale, min, b)
+		unpackScales4K(scale, mins, b)
 		for j := 0; j < 4; j++ {
 			in, p := b[16+32*j:][:32], o[64*j:][:64]
 			for l := 0; l < 32; l += 8 {
@@ -235,17 +235,17 @@ func unpackQ4_K(q []int8, scale, min []float32, src []byte) {
 				store8(p[32+l:], w>>4&(15*each))
 			}
 		}
-		src, out, scale, min = src[144:], out[superBlock:], scale[8:], min[8:]
+		src, out, scale, mins = src[144:], out[superBlock:], scale[8:], mins[8:]
 	}
 }
 
 // Q5_K: the head of Q4_K, 32 bytes of fifth bits, then nibbles as in Q4_K. Bit
 // j of byte l of the fifth bits belongs to value 32j+l.
-func unpackQ5_K(q []int8, scale, min []float32, src []byte) {
+func unpackQ5_K(q []int8, scale, mins []float32, src []byte) {
 	out := asBytes(q)
 	for len(src) >= 176 {
 		b, o := src[:176], out[:superBlock]
-		unpackScales4K(scale, min, b)
+		unpackScales4K(scale, mins, b)
 		for l := 0; l < 32; l += 8 {
 			fifth := load8(b[16+l:])
 			for j := 0; j < 4; j++ {
@@ -256,7 +256,7 @@ func unpackQ5_K(q []int8, scale, min []float32, src []byte) {
 				fifth >>= 2
 			}
 		}
-		src, out, scale, min = src[176:], out[superBlock:], scale[8:], min[8:]
+		src, out, scale, mins = src[176:], out[superBlock:], scale[8:], mins[8:]
 	}
 }
 
