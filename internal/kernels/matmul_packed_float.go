@@ -61,7 +61,7 @@ func matMulPackedFloatRows(out []float32, outStride int, w *Packed, r0, r1 int, 
 
 // The assembly is described where it is declared. Its strides are in bytes.
 type (
-	widenFunc  func(panel *float32, panelStride uintptr, w *byte, k int)
+	widenFunc  func(panel *float32, w *byte, wStride uintptr, k int)
 	tileFunc   func(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
 	directFunc func(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 )
@@ -69,16 +69,15 @@ type (
 // floatRoutines are those of one instruction set. Shapes are listed from the largest number of
 // row blocks to the smallest, which is 1 for tiles.
 type floatRoutines struct {
-	widen  [floatKinds]widenFunc
 	tiles  []floatTiles
 	direct []floatDirect
 }
 
-// floatTiles multiply so many blocks of a panel with, by index, one token or more. A panel has
-// groups of so many blocks.
+// floatTiles widen so many blocks, by kind, and multiply them, by the number of tokens less one.
 type floatTiles struct {
-	groups, blocks int
-	byTokens       [maxFloatTokens]tileFunc
+	blocks   int
+	widen    [floatKinds]widenFunc
+	byTokens [maxFloatTokens]tileFunc
 }
 
 // floatDirect multiply so many row blocks as they are stored, if there is a function for
@@ -92,13 +91,13 @@ const (
 	maxFloatTokens = 6 // of a tile
 	floatKinds     = 3 // F32, F16, BF16
 
-	// A panel is what all tokens pass by before the next is widened. It is as deep as the
-	// second-level cache permits: 256 KiB for 4 blocks. Every further cut costs a pass over
-	// the results, which lie in more pages than the processor remembers the places of.
-	panelBlocks = 4
+	// A panel is what all tokens pass by before the next is widened: of so many row blocks so many
+	// values as float32, which is half of a second-level cache. A panel of many blocks visits many
+	// results of a token at a time, and fewer pages.
+	panelBlocks = 8
 	panelDepth  = 1024
 
-	// More tokens than these would not leave the cache to the panel.
+	// So many tokens pass by.
 	panelTokens = 86 * maxFloatTokens
 )
 
@@ -154,13 +153,8 @@ func (p *floatProduct) blocks(b0, b1 int) {
 		done = p.direct(b0, b1)
 	}
 	for t := 0; t < p.tokens; t += panelTokens {
-		t1 := min(t+panelTokens, p.tokens)
-		b := done
-		for i := range p.routines.tiles {
-			tiles := &p.routines.tiles[i]
-			for n := tiles.groups * tiles.blocks; b+n <= b1; b += n {
-				p.panels(tiles, b, (b-b0)*PackedRows, t, t1)
-			}
+		for b := done; b < b1; b += panelBlocks {
+			p.panels(b, min(b+panelBlocks, b1), (b-b0)*PackedRows, t, min(t+panelTokens, p.tokens))
 		}
 	}
 }
@@ -185,48 +179,61 @@ func (p *floatProduct) direct(b0, b1 int) int {
 	return b
 }
 
-// panels multiplies the blocks of a panel from b on, whose first results are at r, with
-// tokens [t0, t1), in parts that are about equally deep.
-func (p *floatProduct) panels(tiles *floatTiles, b, r, t0, t1 int) {
+// panels multiplies row blocks [b0, b1), whose first results are at r, with tokens [t0, t1),
+// in parts that are about equally deep.
+func (p *floatProduct) panels(b0, b1, r, t0, t1 int) {
 	parts := (p.w.In + panelDepth - 1) / panelDepth
 	depth := (p.w.In + parts - 1) / parts
 	for k := 0; k < p.w.In; k += depth {
-		p.panel(tiles, b, r, t0, t1, k, min(depth, p.w.In-k))
+		p.panel(b0, b1, r, t0, t1, k, min(depth, p.w.In-k))
 	}
 }
 
 // panel does so for values [k, k+n) of the rows.
-func (p *floatProduct) panel(tiles *floatTiles, b, r, t0, t1, k, n int) {
+func (p *floatProduct) panel(b0, b1, r, t0, t1, k, n int) {
 	const rowBytes = PackedRows * 4
-	panel := unsafe.Pointer(unsafe.SliceData(p.s.aligned(panelBlocks * panelDepth * rowBytes)))
-	groupBytes := tiles.blocks * n * rowBytes
 	size, part := rowBlockSize(p.w.Format, p.w.In), PackedRows*p.w.Format.Bytes
-	for g := range tiles.groups {
-		for j := range tiles.blocks {
-			p.routines.widen[p.kind]((*float32)(unsafe.Add(panel, g*groupBytes+j*rowBytes)), uintptr(tiles.blocks*rowBytes),
-				&p.w.Data[(b+g*tiles.blocks+j)*size+k*part], n)
+	at := unsafe.Pointer(unsafe.SliceData(p.s.aligned(panelBlocks * panelDepth * rowBytes)))
+	var groups [panelBlocks]floatGroup
+	used := 0
+	for i, b := 0, b0; b < b1; {
+		tiles := &p.routines.tiles[i]
+		if b+tiles.blocks > b1 {
+			i++
+			continue
 		}
+		g := floatGroup{tiles: tiles, panel: (*float32)(at), r: r + (b-b0)*PackedRows}
+		if k+n == p.w.In {
+			g.bias = p.biasAt(g.r)
+		}
+		tiles.widen[p.kind](g.panel, &p.w.Data[b*size+k*part], uintptr(size), n)
+		groups[used] = g
+		used++
+		b += tiles.blocks
+		at = unsafe.Add(at, tiles.blocks*n*rowBytes)
 	}
-	last := k+n == p.w.In
-	next := nextPanel{data: p.w.Data, size: size, at: b*size + (k+n)*part, bytes: n * part, blocks: tiles.groups * tiles.blocks}
-	if last {
-		next.at += (next.blocks - 1) * size
+	next := nextPanel{data: p.w.Data, size: size, at: b0*size + (k+n)*part, bytes: n * part, blocks: b1 - b0}
+	if k+n == p.w.In {
+		next.at = b1 * size
 	}
-	tokenTiles := (t1 - t0 + maxFloatTokens - 1) / maxFloatTokens
-	share := (n*part/tokenTiles + 64) &^ 63
+	share := (n*part*maxFloatTokens/(t1-t0) + 64) &^ 63
 	for t := t0; t < t1; t += maxFloatTokens {
 		next.fetch(share)
-		run := tiles.byTokens[min(maxFloatTokens, t1-t)-1]
-		for g := range tiles.groups {
-			r := r + g*tiles.blocks*PackedRows
-			var bias *float32
-			if last {
-				bias = p.biasAt(r)
-			}
-			run(&p.out[t*p.outStride+r], uintptr(p.outStride)*4, (*float32)(unsafe.Add(panel, g*groupBytes)),
-				&p.x[t*p.xStride+k], uintptr(p.xStride)*4, n, bias, k == 0)
+		tokens := min(maxFloatTokens, t1-t)
+		for i := range groups[:used] {
+			g := &groups[i]
+			g.tiles.byTokens[tokens-1](&p.out[t*p.outStride+g.r], uintptr(p.outStride)*4, g.panel,
+				&p.x[t*p.xStride+k], uintptr(p.xStride)*4, n, g.bias, k == 0)
 		}
 	}
+}
+
+// floatGroup is a part of a panel that a routine multiplies at once.
+type floatGroup struct {
+	tiles *floatTiles
+	panel *float32
+	bias  *float32 // nil also if these are not the last values of the rows
+	r     int      // its first result
 }
 
 // nextPanel brings the weights of the panel that follows near while the present one is

@@ -16,11 +16,22 @@ func floatRoutinesOf(t Tier) *floatRoutines {
 // The routines of each instruction set. Kinds are in the order of floatKind.
 
 var float512 = floatRoutines{
-	widen: [floatKinds]widenFunc{widenF32AVX512, widenF16AVX512, widenBF16AVX512},
 	tiles: []floatTiles{
-		{1, 4, [...]tileFunc{tile4x1AVX512, tile4x2AVX512, tile4x3AVX512, tile4x4AVX512, tile4x5AVX512, tile4x6AVX512}},
-		{1, 2, [...]tileFunc{tile2x1AVX512, tile2x2AVX512, tile2x3AVX512, tile2x4AVX512, tile2x5AVX512, tile2x6AVX512}},
-		{1, 1, [...]tileFunc{tile1x1AVX512, tile1x2AVX512, tile1x3AVX512, tile1x4AVX512, tile1x5AVX512, tile1x6AVX512}},
+		{
+			4,
+			[...]widenFunc{widen4F32AVX512, widen4F16AVX512, widen4BF16AVX512},
+			[...]tileFunc{tile4x1AVX512, tile4x2AVX512, tile4x3AVX512, tile4x4AVX512, tile4x5AVX512, tile4x6AVX512},
+		},
+		{
+			2,
+			[...]widenFunc{widen2F32AVX512, widen2F16AVX512, widen2BF16AVX512},
+			[...]tileFunc{tile2x1AVX512, tile2x2AVX512, tile2x3AVX512, tile2x4AVX512, tile2x5AVX512, tile2x6AVX512},
+		},
+		{
+			1,
+			[...]widenFunc{widen1F32AVX512, widen1F16AVX512, widen1BF16AVX512},
+			[...]tileFunc{tile1x1AVX512, tile1x2AVX512, tile1x3AVX512, tile1x4AVX512, tile1x5AVX512, tile1x6AVX512},
+		},
 	},
 	direct: []floatDirect{
 		{8, [...][maxFloatTokens]directFunc{
@@ -42,10 +53,12 @@ var float512 = floatRoutines{
 }
 
 var float256 = floatRoutines{
-	widen: [floatKinds]widenFunc{widenF32AVX2, widenF16AVX2, widenBF16AVX2},
 	tiles: []floatTiles{
-		{4, 1, [...]tileFunc{tile1x1AVX2, tile1x2AVX2, tile1x3AVX2, tile1x4AVX2, tile1x5AVX2, tile1x6AVX2}},
-		{1, 1, [...]tileFunc{tile1x1AVX2, tile1x2AVX2, tile1x3AVX2, tile1x4AVX2, tile1x5AVX2, tile1x6AVX2}},
+		{
+			1,
+			[...]widenFunc{widen1F32AVX2, widen1F16AVX2, widen1BF16AVX2},
+			[...]tileFunc{tile1x1AVX2, tile1x2AVX2, tile1x3AVX2, tile1x4AVX2, tile1x5AVX2, tile1x6AVX2},
+		},
 	},
 	direct: []floatDirect{
 		{4, [...][maxFloatTokens]directFunc{

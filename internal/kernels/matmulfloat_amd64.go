@@ -4,10 +4,20 @@
 
 package kernels
 
-// widenF32AVX512 copies k values of the rows of one block as float32; those of one k are panelStride bytes after the last.
+// widen4F32AVX512 fills a panel with k values of each row of 4 blocks, wStride bytes apart, as float32.
 //
 //go:noescape
-func widenF32AVX512(panel *float32, panelStride uintptr, w *byte, k int)
+func widen4F32AVX512(panel *float32, w *byte, wStride uintptr, k int)
+
+// widen2F32AVX512 fills a panel with k values of each row of 2 blocks, wStride bytes apart, as float32.
+//
+//go:noescape
+func widen2F32AVX512(panel *float32, w *byte, wStride uintptr, k int)
+
+// widen1F32AVX512 fills a panel with k values of each row of one block, wStride bytes apart, as float32.
+//
+//go:noescape
+func widen1F32AVX512(panel *float32, w *byte, wStride uintptr, k int)
 
 // direct8x1F32AVX512 multiplies 8 blocks of F32, wStride bytes apart, with one token of k values.
 //
@@ -49,10 +59,20 @@ func direct4x5F32AVX512(out *float32, outStride uintptr, w *byte, wStride uintpt
 //go:noescape
 func direct4x6F32AVX512(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 
-// widenF16AVX512 copies k values of the rows of one block as float32; those of one k are panelStride bytes after the last.
+// widen4F16AVX512 fills a panel with k values of each row of 4 blocks, wStride bytes apart, as float32.
 //
 //go:noescape
-func widenF16AVX512(panel *float32, panelStride uintptr, w *byte, k int)
+func widen4F16AVX512(panel *float32, w *byte, wStride uintptr, k int)
+
+// widen2F16AVX512 fills a panel with k values of each row of 2 blocks, wStride bytes apart, as float32.
+//
+//go:noescape
+func widen2F16AVX512(panel *float32, w *byte, wStride uintptr, k int)
+
+// widen1F16AVX512 fills a panel with k values of each row of one block, wStride bytes apart, as float32.
+//
+//go:noescape
+func widen1F16AVX512(panel *float32, w *byte, wStride uintptr, k int)
 
 // direct8x1F16AVX512 multiplies 8 blocks of F16, wStride bytes apart, with one token of k values.
 //
@@ -94,10 +114,20 @@ func direct4x5F16AVX512(out *float32, outStride uintptr, w *byte, wStride uintpt
 //go:noescape
 func direct4x6F16AVX512(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 
-// widenBF16AVX512 copies k values of the rows of one block as float32; those of one k are panelStride bytes after the last.
+// widen4BF16AVX512 fills a panel with k values of each row of 4 blocks, wStride bytes apart, as float32.
 //
 //go:noescape
-func widenBF16AVX512(panel *float32, panelStride uintptr, w *byte, k int)
+func widen4BF16AVX512(panel *float32, w *byte, wStride uintptr, k int)
+
+// widen2BF16AVX512 fills a panel with k values of each row of 2 blocks, wStride bytes apart, as float32.
+//
+//go:noescape
+func widen2BF16AVX512(panel *float32, w *byte, wStride uintptr, k int)
+
+// widen1BF16AVX512 fills a panel with k values of each row of one block, wStride bytes apart, as float32.
+//
+//go:noescape
+func widen1BF16AVX512(panel *float32, w *byte, wStride uintptr, k int)
 
 // direct8x1BF16AVX512 multiplies 8 blocks of BF16, wStride bytes apart, with one token of k values.
 //
@@ -229,10 +259,10 @@ func tile1x5AVX512(out *float32, outStride uintptr, panel *float32, x *float32, 
 //go:noescape
 func tile1x6AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
 
-// widenF32AVX2 copies k values of the rows of one block as float32; those of one k are panelStride bytes after the last.
+// widen1F32AVX2 fills a panel with k values of each row of one block, wStride bytes apart, as float32.
 //
 //go:noescape
-func widenF32AVX2(panel *float32, panelStride uintptr, w *byte, k int)
+func widen1F32AVX2(panel *float32, w *byte, wStride uintptr, k int)
 
 // direct4x1F32AVX2 multiplies 4 blocks of F32, wStride bytes apart, with one token of k values.
 //
@@ -269,10 +299,10 @@ func direct1x5F32AVX2(out *float32, outStride uintptr, w *byte, wStride uintptr,
 //go:noescape
 func direct1x6F32AVX2(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 
-// widenF16AVX2 copies k values of the rows of one block as float32; those of one k are panelStride bytes after the last.
+// widen1F16AVX2 fills a panel with k values of each row of one block, wStride bytes apart, as float32.
 //
 //go:noescape
-func widenF16AVX2(panel *float32, panelStride uintptr, w *byte, k int)
+func widen1F16AVX2(panel *float32, w *byte, wStride uintptr, k int)
 
 // direct4x1F16AVX2 multiplies 4 blocks of F16, wStride bytes apart, with one token of k values.
 //
@@ -309,10 +339,10 @@ func direct1x5F16AVX2(out *float32, outStride uintptr, w *byte, wStride uintptr,
 //go:noescape
 func direct1x6F16AVX2(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 
-// widenBF16AVX2 copies k values of the rows of one block as float32; those of one k are panelStride bytes after the last.
+// widen1BF16AVX2 fills a panel with k values of each row of one block, wStride bytes apart, as float32.
 //
 //go:noescape
-func widenBF16AVX2(panel *float32, panelStride uintptr, w *byte, k int)
+func widen1BF16AVX2(panel *float32, w *byte, wStride uintptr, k int)
 
 // direct4x1BF16AVX2 multiplies 4 blocks of BF16, wStride bytes apart, with one token of k values.
 //

@@ -4,43 +4,161 @@
 
 #include "textflag.h"
 
-// func widenF32AVX512(panel *float32, panelStride uintptr, w *byte, k int)
+// func widen4F32AVX512(panel *float32, w *byte, wStride uintptr, k int)
 // Requires: AVX, AVX512F
-TEXT ·widenF32AVX512(SB), NOSPLIT, $0-32
+TEXT ·widen4F32AVX512(SB), NOSPLIT, $0-32
 	MOVQ panel+0(FP), AX
-	MOVQ panelStride+8(FP), CX
-	LEAQ (AX)(CX*2), DX
-	ADDQ CX, DX
-	MOVQ w+16(FP), BX
-	MOVQ k+24(FP), SI
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+	LEAQ (DX)(BX*2), SI
+	ADDQ BX, SI
 
 four:
-	SUBQ    $+4, SI
+	SUBQ    $+4, CX
 	JL      last
-	VMOVUPS (BX), Z0
+	VMOVUPS (DX), Z0
 	VMOVUPS Z0, (AX)
-	VMOVUPS 64(BX), Z0
-	VMOVUPS Z0, (AX)(CX*1)
-	VMOVUPS 128(BX), Z0
-	VMOVUPS Z0, (AX)(CX*2)
-	VMOVUPS 192(BX), Z0
-	VMOVUPS Z0, (DX)
-	ADDQ    $+256, BX
-	LEAQ    (AX)(CX*4), AX
-	LEAQ    (DX)(CX*4), DX
+	VMOVUPS (DX)(BX*1), Z0
+	VMOVUPS Z0, 64(AX)
+	VMOVUPS (DX)(BX*2), Z0
+	VMOVUPS Z0, 128(AX)
+	VMOVUPS (SI), Z0
+	VMOVUPS Z0, 192(AX)
+	VMOVUPS 64(DX), Z0
+	VMOVUPS Z0, 256(AX)
+	VMOVUPS 64(DX)(BX*1), Z0
+	VMOVUPS Z0, 320(AX)
+	VMOVUPS 64(DX)(BX*2), Z0
+	VMOVUPS Z0, 384(AX)
+	VMOVUPS 64(SI), Z0
+	VMOVUPS Z0, 448(AX)
+	VMOVUPS 128(DX), Z0
+	VMOVUPS Z0, 512(AX)
+	VMOVUPS 128(DX)(BX*1), Z0
+	VMOVUPS Z0, 576(AX)
+	VMOVUPS 128(DX)(BX*2), Z0
+	VMOVUPS Z0, 640(AX)
+	VMOVUPS 128(SI), Z0
+	VMOVUPS Z0, 704(AX)
+	VMOVUPS 192(DX), Z0
+	VMOVUPS Z0, 768(AX)
+	VMOVUPS 192(DX)(BX*1), Z0
+	VMOVUPS Z0, 832(AX)
+	VMOVUPS 192(DX)(BX*2), Z0
+	VMOVUPS Z0, 896(AX)
+	VMOVUPS 192(SI), Z0
+	VMOVUPS Z0, 960(AX)
+	ADDQ    $+1024, AX
+	ADDQ    $+256, DX
+	ADDQ    $+256, SI
 	JMP     four
 
 last:
-	ADDQ $+4, SI
+	ADDQ $+4, CX
 	JZ   done
 
 one:
-	VMOVUPS (BX), Z0
+	VMOVUPS (DX), Z0
 	VMOVUPS Z0, (AX)
-	ADDQ    $+64, BX
-	ADDQ    CX, AX
-	ADDQ    CX, DX
-	DECQ    SI
+	VMOVUPS (DX)(BX*1), Z0
+	VMOVUPS Z0, 64(AX)
+	VMOVUPS (DX)(BX*2), Z0
+	VMOVUPS Z0, 128(AX)
+	VMOVUPS (SI), Z0
+	VMOVUPS Z0, 192(AX)
+	ADDQ    $+256, AX
+	ADDQ    $+64, DX
+	ADDQ    $+64, SI
+	DECQ    CX
+	JNZ     one
+
+done:
+	VZEROUPPER
+	RET
+
+// func widen2F32AVX512(panel *float32, w *byte, wStride uintptr, k int)
+// Requires: AVX, AVX512F
+TEXT ·widen2F32AVX512(SB), NOSPLIT, $0-32
+	MOVQ panel+0(FP), AX
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+
+four:
+	SUBQ    $+4, CX
+	JL      last
+	VMOVUPS (DX), Z0
+	VMOVUPS Z0, (AX)
+	VMOVUPS (DX)(BX*1), Z0
+	VMOVUPS Z0, 64(AX)
+	VMOVUPS 64(DX), Z0
+	VMOVUPS Z0, 128(AX)
+	VMOVUPS 64(DX)(BX*1), Z0
+	VMOVUPS Z0, 192(AX)
+	VMOVUPS 128(DX), Z0
+	VMOVUPS Z0, 256(AX)
+	VMOVUPS 128(DX)(BX*1), Z0
+	VMOVUPS Z0, 320(AX)
+	VMOVUPS 192(DX), Z0
+	VMOVUPS Z0, 384(AX)
+	VMOVUPS 192(DX)(BX*1), Z0
+	VMOVUPS Z0, 448(AX)
+	ADDQ    $+512, AX
+	ADDQ    $+256, DX
+	JMP     four
+
+last:
+	ADDQ $+4, CX
+	JZ   done
+
+one:
+	VMOVUPS (DX), Z0
+	VMOVUPS Z0, (AX)
+	VMOVUPS (DX)(BX*1), Z0
+	VMOVUPS Z0, 64(AX)
+	ADDQ    $+128, AX
+	ADDQ    $+64, DX
+	DECQ    CX
+	JNZ     one
+
+done:
+	VZEROUPPER
+	RET
+
+// func widen1F32AVX512(panel *float32, w *byte, wStride uintptr, k int)
+// Requires: AVX, AVX512F
+TEXT ·widen1F32AVX512(SB), NOSPLIT, $0-32
+	MOVQ panel+0(FP), AX
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+
+four:
+	SUBQ    $+4, CX
+	JL      last
+	VMOVUPS (DX), Z0
+	VMOVUPS Z0, (AX)
+	VMOVUPS 64(DX), Z0
+	VMOVUPS Z0, 64(AX)
+	VMOVUPS 128(DX), Z0
+	VMOVUPS Z0, 128(AX)
+	VMOVUPS 192(DX), Z0
+	VMOVUPS Z0, 192(AX)
+	ADDQ    $+256, AX
+	ADDQ    $+256, DX
+	JMP     four
+
+last:
+	ADDQ $+4, CX
+	JZ   done
+
+one:
+	VMOVUPS (DX), Z0
+	VMOVUPS Z0, (AX)
+	ADDQ    $+64, AX
+	ADDQ    $+64, DX
+	DECQ    CX
 	JNZ     one
 
 done:
@@ -1396,43 +1514,161 @@ store:
 	VZEROUPPER
 	RET
 
-// func widenF16AVX512(panel *float32, panelStride uintptr, w *byte, k int)
+// func widen4F16AVX512(panel *float32, w *byte, wStride uintptr, k int)
 // Requires: AVX, AVX512F
-TEXT ·widenF16AVX512(SB), NOSPLIT, $0-32
+TEXT ·widen4F16AVX512(SB), NOSPLIT, $0-32
 	MOVQ panel+0(FP), AX
-	MOVQ panelStride+8(FP), CX
-	LEAQ (AX)(CX*2), DX
-	ADDQ CX, DX
-	MOVQ w+16(FP), BX
-	MOVQ k+24(FP), SI
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+	LEAQ (DX)(BX*2), SI
+	ADDQ BX, SI
 
 four:
-	SUBQ      $+4, SI
+	SUBQ      $+4, CX
 	JL        last
-	VCVTPH2PS (BX), Z0
+	VCVTPH2PS (DX), Z0
 	VMOVUPS   Z0, (AX)
-	VCVTPH2PS 32(BX), Z0
-	VMOVUPS   Z0, (AX)(CX*1)
-	VCVTPH2PS 64(BX), Z0
-	VMOVUPS   Z0, (AX)(CX*2)
-	VCVTPH2PS 96(BX), Z0
-	VMOVUPS   Z0, (DX)
-	ADDQ      $+128, BX
-	LEAQ      (AX)(CX*4), AX
-	LEAQ      (DX)(CX*4), DX
+	VCVTPH2PS (DX)(BX*1), Z0
+	VMOVUPS   Z0, 64(AX)
+	VCVTPH2PS (DX)(BX*2), Z0
+	VMOVUPS   Z0, 128(AX)
+	VCVTPH2PS (SI), Z0
+	VMOVUPS   Z0, 192(AX)
+	VCVTPH2PS 32(DX), Z0
+	VMOVUPS   Z0, 256(AX)
+	VCVTPH2PS 32(DX)(BX*1), Z0
+	VMOVUPS   Z0, 320(AX)
+	VCVTPH2PS 32(DX)(BX*2), Z0
+	VMOVUPS   Z0, 384(AX)
+	VCVTPH2PS 32(SI), Z0
+	VMOVUPS   Z0, 448(AX)
+	VCVTPH2PS 64(DX), Z0
+	VMOVUPS   Z0, 512(AX)
+	VCVTPH2PS 64(DX)(BX*1), Z0
+	VMOVUPS   Z0, 576(AX)
+	VCVTPH2PS 64(DX)(BX*2), Z0
+	VMOVUPS   Z0, 640(AX)
+	VCVTPH2PS 64(SI), Z0
+	VMOVUPS   Z0, 704(AX)
+	VCVTPH2PS 96(DX), Z0
+	VMOVUPS   Z0, 768(AX)
+	VCVTPH2PS 96(DX)(BX*1), Z0
+	VMOVUPS   Z0, 832(AX)
+	VCVTPH2PS 96(DX)(BX*2), Z0
+	VMOVUPS   Z0, 896(AX)
+	VCVTPH2PS 96(SI), Z0
+	VMOVUPS   Z0, 960(AX)
+	ADDQ      $+1024, AX
+	ADDQ      $+128, DX
+	ADDQ      $+128, SI
 	JMP       four
 
 last:
-	ADDQ $+4, SI
+	ADDQ $+4, CX
 	JZ   done
 
 one:
-	VCVTPH2PS (BX), Z0
+	VCVTPH2PS (DX), Z0
 	VMOVUPS   Z0, (AX)
-	ADDQ      $+32, BX
-	ADDQ      CX, AX
-	ADDQ      CX, DX
-	DECQ      SI
+	VCVTPH2PS (DX)(BX*1), Z0
+	VMOVUPS   Z0, 64(AX)
+	VCVTPH2PS (DX)(BX*2), Z0
+	VMOVUPS   Z0, 128(AX)
+	VCVTPH2PS (SI), Z0
+	VMOVUPS   Z0, 192(AX)
+	ADDQ      $+256, AX
+	ADDQ      $+32, DX
+	ADDQ      $+32, SI
+	DECQ      CX
+	JNZ       one
+
+done:
+	VZEROUPPER
+	RET
+
+// func widen2F16AVX512(panel *float32, w *byte, wStride uintptr, k int)
+// Requires: AVX, AVX512F
+TEXT ·widen2F16AVX512(SB), NOSPLIT, $0-32
+	MOVQ panel+0(FP), AX
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+
+four:
+	SUBQ      $+4, CX
+	JL        last
+	VCVTPH2PS (DX), Z0
+	VMOVUPS   Z0, (AX)
+	VCVTPH2PS (DX)(BX*1), Z0
+	VMOVUPS   Z0, 64(AX)
+	VCVTPH2PS 32(DX), Z0
+	VMOVUPS   Z0, 128(AX)
+	VCVTPH2PS 32(DX)(BX*1), Z0
+	VMOVUPS   Z0, 192(AX)
+	VCVTPH2PS 64(DX), Z0
+	VMOVUPS   Z0, 256(AX)
+	VCVTPH2PS 64(DX)(BX*1), Z0
+	VMOVUPS   Z0, 320(AX)
+	VCVTPH2PS 96(DX), Z0
+	VMOVUPS   Z0, 384(AX)
+	VCVTPH2PS 96(DX)(BX*1), Z0
+	VMOVUPS   Z0, 448(AX)
+	ADDQ      $+512, AX
+	ADDQ      $+128, DX
+	JMP       four
+
+last:
+	ADDQ $+4, CX
+	JZ   done
+
+one:
+	VCVTPH2PS (DX), Z0
+	VMOVUPS   Z0, (AX)
+	VCVTPH2PS (DX)(BX*1), Z0
+	VMOVUPS   Z0, 64(AX)
+	ADDQ      $+128, AX
+	ADDQ      $+32, DX
+	DECQ      CX
+	JNZ       one
+
+done:
+	VZEROUPPER
+	RET
+
+// func widen1F16AVX512(panel *float32, w *byte, wStride uintptr, k int)
+// Requires: AVX, AVX512F
+TEXT ·widen1F16AVX512(SB), NOSPLIT, $0-32
+	MOVQ panel+0(FP), AX
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+
+four:
+	SUBQ      $+4, CX
+	JL        last
+	VCVTPH2PS (DX), Z0
+	VMOVUPS   Z0, (AX)
+	VCVTPH2PS 32(DX), Z0
+	VMOVUPS   Z0, 64(AX)
+	VCVTPH2PS 64(DX), Z0
+	VMOVUPS   Z0, 128(AX)
+	VCVTPH2PS 96(DX), Z0
+	VMOVUPS   Z0, 192(AX)
+	ADDQ      $+256, AX
+	ADDQ      $+128, DX
+	JMP       four
+
+last:
+	ADDQ $+4, CX
+	JZ   done
+
+one:
+	VCVTPH2PS (DX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+64, AX
+	ADDQ      $+32, DX
+	DECQ      CX
 	JNZ       one
 
 done:
@@ -3125,48 +3361,196 @@ store:
 	VZEROUPPER
 	RET
 
-// func widenBF16AVX512(panel *float32, panelStride uintptr, w *byte, k int)
+// func widen4BF16AVX512(panel *float32, w *byte, wStride uintptr, k int)
 // Requires: AVX, AVX512F
-TEXT ·widenBF16AVX512(SB), NOSPLIT, $0-32
+TEXT ·widen4BF16AVX512(SB), NOSPLIT, $0-32
 	MOVQ panel+0(FP), AX
-	MOVQ panelStride+8(FP), CX
-	LEAQ (AX)(CX*2), DX
-	ADDQ CX, DX
-	MOVQ w+16(FP), BX
-	MOVQ k+24(FP), SI
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+	LEAQ (DX)(BX*2), SI
+	ADDQ BX, SI
 
 four:
-	SUBQ      $+4, SI
+	SUBQ      $+4, CX
 	JL        last
-	VPMOVZXWD (BX), Z0
+	VPMOVZXWD (DX), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVUPS   Z0, (AX)
-	VPMOVZXWD 32(BX), Z0
+	VPMOVZXWD (DX)(BX*1), Z0
 	VPSLLD    $0x10, Z0, Z0
-	VMOVUPS   Z0, (AX)(CX*1)
-	VPMOVZXWD 64(BX), Z0
+	VMOVUPS   Z0, 64(AX)
+	VPMOVZXWD (DX)(BX*2), Z0
 	VPSLLD    $0x10, Z0, Z0
-	VMOVUPS   Z0, (AX)(CX*2)
-	VPMOVZXWD 96(BX), Z0
+	VMOVUPS   Z0, 128(AX)
+	VPMOVZXWD (SI), Z0
 	VPSLLD    $0x10, Z0, Z0
-	VMOVUPS   Z0, (DX)
-	ADDQ      $+128, BX
-	LEAQ      (AX)(CX*4), AX
-	LEAQ      (DX)(CX*4), DX
+	VMOVUPS   Z0, 192(AX)
+	VPMOVZXWD 32(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 256(AX)
+	VPMOVZXWD 32(DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 320(AX)
+	VPMOVZXWD 32(DX)(BX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 384(AX)
+	VPMOVZXWD 32(SI), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 448(AX)
+	VPMOVZXWD 64(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 512(AX)
+	VPMOVZXWD 64(DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 576(AX)
+	VPMOVZXWD 64(DX)(BX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 640(AX)
+	VPMOVZXWD 64(SI), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 704(AX)
+	VPMOVZXWD 96(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 768(AX)
+	VPMOVZXWD 96(DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 832(AX)
+	VPMOVZXWD 96(DX)(BX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 896(AX)
+	VPMOVZXWD 96(SI), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 960(AX)
+	ADDQ      $+1024, AX
+	ADDQ      $+128, DX
+	ADDQ      $+128, SI
 	JMP       four
 
 last:
-	ADDQ $+4, SI
+	ADDQ $+4, CX
 	JZ   done
 
 one:
-	VPMOVZXWD (BX), Z0
+	VPMOVZXWD (DX), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVUPS   Z0, (AX)
-	ADDQ      $+32, BX
-	ADDQ      CX, AX
-	ADDQ      CX, DX
-	DECQ      SI
+	VPMOVZXWD (DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 64(AX)
+	VPMOVZXWD (DX)(BX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 128(AX)
+	VPMOVZXWD (SI), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 192(AX)
+	ADDQ      $+256, AX
+	ADDQ      $+32, DX
+	ADDQ      $+32, SI
+	DECQ      CX
+	JNZ       one
+
+done:
+	VZEROUPPER
+	RET
+
+// func widen2BF16AVX512(panel *float32, w *byte, wStride uintptr, k int)
+// Requires: AVX, AVX512F
+TEXT ·widen2BF16AVX512(SB), NOSPLIT, $0-32
+	MOVQ panel+0(FP), AX
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+
+four:
+	SUBQ      $+4, CX
+	JL        last
+	VPMOVZXWD (DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (AX)
+	VPMOVZXWD (DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 64(AX)
+	VPMOVZXWD 32(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 128(AX)
+	VPMOVZXWD 32(DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 192(AX)
+	VPMOVZXWD 64(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 256(AX)
+	VPMOVZXWD 64(DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 320(AX)
+	VPMOVZXWD 96(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 384(AX)
+	VPMOVZXWD 96(DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 448(AX)
+	ADDQ      $+512, AX
+	ADDQ      $+128, DX
+	JMP       four
+
+last:
+	ADDQ $+4, CX
+	JZ   done
+
+one:
+	VPMOVZXWD (DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (AX)
+	VPMOVZXWD (DX)(BX*1), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 64(AX)
+	ADDQ      $+128, AX
+	ADDQ      $+32, DX
+	DECQ      CX
+	JNZ       one
+
+done:
+	VZEROUPPER
+	RET
+
+// func widen1BF16AVX512(panel *float32, w *byte, wStride uintptr, k int)
+// Requires: AVX, AVX512F
+TEXT ·widen1BF16AVX512(SB), NOSPLIT, $0-32
+	MOVQ panel+0(FP), AX
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
+
+four:
+	SUBQ      $+4, CX
+	JL        last
+	VPMOVZXWD (DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (AX)
+	VPMOVZXWD 32(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 64(AX)
+	VPMOVZXWD 64(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 128(AX)
+	VPMOVZXWD 96(DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 192(AX)
+	ADDQ      $+256, AX
+	ADDQ      $+128, DX
+	JMP       four
+
+last:
+	ADDQ $+4, CX
+	JZ   done
+
+one:
+	VPMOVZXWD (DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+64, AX
+	ADDQ      $+32, DX
+	DECQ      CX
 	JNZ       one
 
 done:
@@ -7880,53 +8264,49 @@ store:
 	VZEROUPPER
 	RET
 
-// func widenF32AVX2(panel *float32, panelStride uintptr, w *byte, k int)
+// func widen1F32AVX2(panel *float32, w *byte, wStride uintptr, k int)
 // Requires: AVX
-TEXT ·widenF32AVX2(SB), NOSPLIT, $0-32
+TEXT ·widen1F32AVX2(SB), NOSPLIT, $0-32
 	MOVQ panel+0(FP), AX
-	MOVQ panelStride+8(FP), CX
-	LEAQ (AX)(CX*2), DX
-	ADDQ CX, DX
-	MOVQ w+16(FP), BX
-	MOVQ k+24(FP), SI
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
 
 four:
-	SUBQ    $+4, SI
+	SUBQ    $+4, CX
 	JL      last
-	VMOVUPS (BX), Y0
+	VMOVUPS (DX), Y0
 	VMOVUPS Y0, (AX)
-	VMOVUPS 32(BX), Y0
+	VMOVUPS 32(DX), Y0
 	VMOVUPS Y0, 32(AX)
-	VMOVUPS 64(BX), Y0
-	VMOVUPS Y0, (AX)(CX*1)
-	VMOVUPS 96(BX), Y0
-	VMOVUPS Y0, 32(AX)(CX*1)
-	VMOVUPS 128(BX), Y0
-	VMOVUPS Y0, (AX)(CX*2)
-	VMOVUPS 160(BX), Y0
-	VMOVUPS Y0, 32(AX)(CX*2)
-	VMOVUPS 192(BX), Y0
-	VMOVUPS Y0, (DX)
-	VMOVUPS 224(BX), Y0
-	VMOVUPS Y0, 32(DX)
-	ADDQ    $+256, BX
-	LEAQ    (AX)(CX*4), AX
-	LEAQ    (DX)(CX*4), DX
+	VMOVUPS 64(DX), Y0
+	VMOVUPS Y0, 64(AX)
+	VMOVUPS 96(DX), Y0
+	VMOVUPS Y0, 96(AX)
+	VMOVUPS 128(DX), Y0
+	VMOVUPS Y0, 128(AX)
+	VMOVUPS 160(DX), Y0
+	VMOVUPS Y0, 160(AX)
+	VMOVUPS 192(DX), Y0
+	VMOVUPS Y0, 192(AX)
+	VMOVUPS 224(DX), Y0
+	VMOVUPS Y0, 224(AX)
+	ADDQ    $+256, AX
+	ADDQ    $+256, DX
 	JMP     four
 
 last:
-	ADDQ $+4, SI
+	ADDQ $+4, CX
 	JZ   done
 
 one:
-	VMOVUPS (BX), Y0
+	VMOVUPS (DX), Y0
 	VMOVUPS Y0, (AX)
-	VMOVUPS 32(BX), Y0
+	VMOVUPS 32(DX), Y0
 	VMOVUPS Y0, 32(AX)
-	ADDQ    $+64, BX
-	ADDQ    CX, AX
-	ADDQ    CX, DX
-	DECQ    SI
+	ADDQ    $+64, AX
+	ADDQ    $+64, DX
+	DECQ    CX
 	JNZ     one
 
 done:
@@ -8784,53 +9164,49 @@ store:
 	VZEROUPPER
 	RET
 
-// func widenF16AVX2(panel *float32, panelStride uintptr, w *byte, k int)
+// func widen1F16AVX2(panel *float32, w *byte, wStride uintptr, k int)
 // Requires: AVX, F16C
-TEXT ·widenF16AVX2(SB), NOSPLIT, $0-32
+TEXT ·widen1F16AVX2(SB), NOSPLIT, $0-32
 	MOVQ panel+0(FP), AX
-	MOVQ panelStride+8(FP), CX
-	LEAQ (AX)(CX*2), DX
-	ADDQ CX, DX
-	MOVQ w+16(FP), BX
-	MOVQ k+24(FP), SI
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
 
 four:
-	SUBQ      $+4, SI
+	SUBQ      $+4, CX
 	JL        last
-	VCVTPH2PS (BX), Y0
+	VCVTPH2PS (DX), Y0
 	VMOVUPS   Y0, (AX)
-	VCVTPH2PS 16(BX), Y0
+	VCVTPH2PS 16(DX), Y0
 	VMOVUPS   Y0, 32(AX)
-	VCVTPH2PS 32(BX), Y0
-	VMOVUPS   Y0, (AX)(CX*1)
-	VCVTPH2PS 48(BX), Y0
-	VMOVUPS   Y0, 32(AX)(CX*1)
-	VCVTPH2PS 64(BX), Y0
-	VMOVUPS   Y0, (AX)(CX*2)
-	VCVTPH2PS 80(BX), Y0
-	VMOVUPS   Y0, 32(AX)(CX*2)
-	VCVTPH2PS 96(BX), Y0
-	VMOVUPS   Y0, (DX)
-	VCVTPH2PS 112(BX), Y0
-	VMOVUPS   Y0, 32(DX)
-	ADDQ      $+128, BX
-	LEAQ      (AX)(CX*4), AX
-	LEAQ      (DX)(CX*4), DX
+	VCVTPH2PS 32(DX), Y0
+	VMOVUPS   Y0, 64(AX)
+	VCVTPH2PS 48(DX), Y0
+	VMOVUPS   Y0, 96(AX)
+	VCVTPH2PS 64(DX), Y0
+	VMOVUPS   Y0, 128(AX)
+	VCVTPH2PS 80(DX), Y0
+	VMOVUPS   Y0, 160(AX)
+	VCVTPH2PS 96(DX), Y0
+	VMOVUPS   Y0, 192(AX)
+	VCVTPH2PS 112(DX), Y0
+	VMOVUPS   Y0, 224(AX)
+	ADDQ      $+256, AX
+	ADDQ      $+128, DX
 	JMP       four
 
 last:
-	ADDQ $+4, SI
+	ADDQ $+4, CX
 	JZ   done
 
 one:
-	VCVTPH2PS (BX), Y0
+	VCVTPH2PS (DX), Y0
 	VMOVUPS   Y0, (AX)
-	VCVTPH2PS 16(BX), Y0
+	VCVTPH2PS 16(DX), Y0
 	VMOVUPS   Y0, 32(AX)
-	ADDQ      $+32, BX
-	ADDQ      CX, AX
-	ADDQ      CX, DX
-	DECQ      SI
+	ADDQ      $+64, AX
+	ADDQ      $+32, DX
+	DECQ      CX
 	JNZ       one
 
 done:
@@ -9902,63 +10278,59 @@ store:
 	VZEROUPPER
 	RET
 
-// func widenBF16AVX2(panel *float32, panelStride uintptr, w *byte, k int)
+// func widen1BF16AVX2(panel *float32, w *byte, wStride uintptr, k int)
 // Requires: AVX, AVX2
-TEXT ·widenBF16AVX2(SB), NOSPLIT, $0-32
+TEXT ·widen1BF16AVX2(SB), NOSPLIT, $0-32
 	MOVQ panel+0(FP), AX
-	MOVQ panelStride+8(FP), CX
-	LEAQ (AX)(CX*2), DX
-	ADDQ CX, DX
-	MOVQ w+16(FP), BX
-	MOVQ k+24(FP), SI
+	MOVQ k+24(FP), CX
+	MOVQ w+8(FP), DX
+	MOVQ wStride+16(FP), BX
 
 four:
-	SUBQ      $+4, SI
+	SUBQ      $+4, CX
 	JL        last
-	VPMOVZXWD (BX), Y0
+	VPMOVZXWD (DX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (AX)
-	VPMOVZXWD 16(BX), Y0
+	VPMOVZXWD 16(DX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, 32(AX)
-	VPMOVZXWD 32(BX), Y0
+	VPMOVZXWD 32(DX), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, (AX)(CX*1)
-	VPMOVZXWD 48(BX), Y0
+	VMOVUPS   Y0, 64(AX)
+	VPMOVZXWD 48(DX), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, 32(AX)(CX*1)
-	VPMOVZXWD 64(BX), Y0
+	VMOVUPS   Y0, 96(AX)
+	VPMOVZXWD 64(DX), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, (AX)(CX*2)
-	VPMOVZXWD 80(BX), Y0
+	VMOVUPS   Y0, 128(AX)
+	VPMOVZXWD 80(DX), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, 32(AX)(CX*2)
-	VPMOVZXWD 96(BX), Y0
+	VMOVUPS   Y0, 160(AX)
+	VPMOVZXWD 96(DX), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, (DX)
-	VPMOVZXWD 112(BX), Y0
+	VMOVUPS   Y0, 192(AX)
+	VPMOVZXWD 112(DX), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, 32(DX)
-	ADDQ      $+128, BX
-	LEAQ      (AX)(CX*4), AX
-	LEAQ      (DX)(CX*4), DX
+	VMOVUPS   Y0, 224(AX)
+	ADDQ      $+256, AX
+	ADDQ      $+128, DX
 	JMP       four
 
 last:
-	ADDQ $+4, SI
+	ADDQ $+4, CX
 	JZ   done
 
 one:
-	VPMOVZXWD (BX), Y0
+	VPMOVZXWD (DX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (AX)
-	VPMOVZXWD 16(BX), Y0
+	VPMOVZXWD 16(DX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, 32(AX)
-	ADDQ      $+32, BX
-	ADDQ      CX, AX
-	ADDQ      CX, DX
-	DECQ      SI
+	ADDQ      $+64, AX
+	ADDQ      $+32, DX
+	DECQ      CX
 	JNZ       one
 
 done:

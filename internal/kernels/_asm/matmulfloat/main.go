@@ -42,7 +42,9 @@ func main() {
 	ConstraintExpr("amd64,!purego")
 	for _, s := range sets {
 		for _, f := range []string{"F32", "F16", "BF16"} {
-			s.widen(f)
+			for _, r := range s.panel {
+				s.widen(f, r)
+			}
 			for _, r := range s.directOne {
 				s.direct(f, r, 1)
 			}
@@ -184,41 +186,41 @@ func (s isa) widenTo(format string, m Mem, v reg.VecVirtual) {
 	}
 }
 
-// widen generates the copy of k values of a block's rows to a panel, in float32.
-func (s isa) widen(format string) {
+// widen generates the copy of k values of the rows of some blocks to a panel, in float32.
+func (s isa) widen(format string, blocks int) {
 	const unroll = 4
-	TEXT(fmt.Sprintf("widen%s%s", format, s.name), NOSPLIT, "func(panel *float32, panelStride uintptr, w *byte, k int)")
-	Doc(fmt.Sprintf("widen%s%s copies k values of the rows of one block as float32; those of one k are panelStride bytes after the last.", format, s.name))
+	name := fmt.Sprintf("widen%d%s%s", blocks, format, s.name)
+	TEXT(name, NOSPLIT, "func(panel *float32, w *byte, wStride uintptr, k int)")
+	Doc(fmt.Sprintf("%s fills a panel with k values of each row of %s, wStride bytes apart, as float32.", name, plural(blocks, "block")))
 	Pragma("noescape")
-	panel := newStrided(load64("panel"), load64("panelStride"), unroll)
-	w, k := load64("w"), load64("k")
+	panel, k := load64("panel"), load64("k")
+	w := newStrided(load64("w"), load64("wStride"), blocks)
 	size := blockRows * elementBytes(format)
 	step := func(n int) {
+		at := 0
 		for i := range n {
-			for h := range s.perBlock() {
-				v := s.vec()
-				s.widenTo(format, Mem{Base: w, Disp: i*size + h*size/s.perBlock()}, v)
-				VMOVUPS(v, panel.at(i, h*s.lanes*4))
+			for r := range blocks {
+				for h := range s.perBlock() {
+					v := s.vec()
+					s.widenTo(format, w.at(r, i*size+h*size/s.perBlock()), v)
+					VMOVUPS(v, Mem{Base: panel, Disp: at})
+					at += s.lanes * 4
+				}
 			}
 		}
-		ADDQ(I32(n*size), w)
+		ADDQ(I32(at), panel)
+		w.advance(n * size)
 	}
 	Label("four")
 	SUBQ(I32(unroll), k)
 	JL(LabelRef("last"))
 	step(unroll)
-	for _, b := range panel.bases {
-		LEAQ(Mem{Base: b, Index: panel.stride, Scale: 4}, b)
-	}
 	JMP(LabelRef("four"))
 	Label("last")
 	ADDQ(I32(unroll), k)
 	JZ(LabelRef("done"))
 	Label("one")
 	step(1)
-	for _, b := range panel.bases {
-		ADDQ(panel.stride, b)
-	}
 	DECQ(k)
 	JNZ(LabelRef("one"))
 	Label("done")
