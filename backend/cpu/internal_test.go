@@ -97,7 +97,7 @@ func TestPanicBecomesAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A table whose bytes are gone: what a kernel meets when a file shrinks.
-		err = d.LoadWeights(t.Context(), []backend.Weight{{Name: "w", Type: "F32", In: 4, Out: 2, Data: make([]byte, 32)}}, nil)
+		err = d.LoadWeights(t.Context(), []backend.Weight{{Name: "w", Type: "F32", In: 4, Out: 2, Data: make([]byte, 32), Table: true}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
