@@ -22,6 +22,10 @@ type vectorKernels struct {
 	expand [packedFormats]expandFunc
 	tile   [2][2][4]productFunc // by group (32, 16), minimum, and logarithm of a tile's tokens
 	pair   [2][2]productFunc    // pairs of row blocks, largest tile; or nil
+
+	// quantize quantises a token into its lane of the first records: pointers are to the
+	// values, and to the lane's quants, D, and first sum of 16; width is that of the tile.
+	quantize func(x *float32, q, scales, sums16 *byte, blocks, width int)
 }
 
 // vecTokens is the largest batch for which weights are not expanded.

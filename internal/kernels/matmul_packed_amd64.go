@@ -52,5 +52,6 @@ var kernels512 = vectorKernels{
 			{tile512g16minx1, tile512g16minx2, tile512g16minx4, tile512g16minx8},
 		},
 	},
-	pair: [2][2]productFunc{{pair512g32x8, pair512g32minx8}, {pair512g16x8, pair512g16minx8}},
+	pair:     [2][2]productFunc{{pair512g32x8, pair512g32minx8}, {pair512g16x8, pair512g16minx8}},
+	quantize: quantize512,
 }

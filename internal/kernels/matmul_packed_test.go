@@ -2,7 +2,9 @@ package kernels
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/minfer/minfer/internal/quant"
@@ -155,6 +157,62 @@ func TestMatMulPacked(t *testing.T) {
 		for r := 1; r <= 40; r++ {
 			w := randWeight(t, name, f.Block, r, 5)
 			comparePacked(t, "rows", w, randFloats(5*w.In, 4), 5)
+		}
+	}
+}
+
+// record returns a token's block of a panel: quants, D, the sum of 32, and the sums of 16,
+// each sum with the negative integer that belongs to it.
+func (a *QActs) record(t, b int) (q []byte, f [4]float32, n [3]int32) {
+	first, width := tileOf(a.Tokens, t)
+	r, r16 := a.panel(first)[b*width*panelBlock:], a.panel16(first)[b*width*panelSums16:]
+	lane := t - first
+	at := func(r []byte, i int) uint32 { return binary.LittleEndian.Uint32(r[4*(i*width+lane):]) }
+	f = [4]float32{math.Float32frombits(at(r, 8)), math.Float32frombits(at(r, 10)), math.Float32frombits(at(r16, 2)), math.Float32frombits(at(r16, 3))}
+	n = [3]int32{int32(at(r, 9)), int32(at(r16, 0)), int32(at(r16, 1))}
+	return r[lane*BlockSize:][:BlockSize], f, n
+}
+
+// TestQuantizePanel compares each tier with the definition, in and out of the ordinary.
+func TestQuantizePanel(t *testing.T) {
+	const blocks = 40
+	for _, tier := range Tiers() {
+		if kernelsOf(tier) == nil {
+			continue
+		}
+		for tokens := 1; tokens <= 19; tokens++ {
+			x := randFloats(tokens*blocks*BlockSize, uint64(tokens))
+			for i := range x {
+				x[i] *= float32(math.Ldexp(1, i/BlockSize%blocks*7-140)) // from subnormal to infinite
+				if i%1000 == 7 {
+					x[i] = float32(math.Copysign(0, -1))
+				}
+			}
+			for i := range BlockSize {
+				x[20*BlockSize+i] = 0
+				x[21*BlockSize+i] = float32(i%5) - 2.5
+				x[22*BlockSize+i] = 0x1p-126 * 130
+				x[23*BlockSize+i] = -math.MaxFloat32
+				x[24*BlockSize+i] = 0x1p-126 * 129.9
+			}
+			x[25*BlockSize+3] = float32(math.NaN())
+			x[26*BlockSize+31] = float32(math.Inf(-1))
+			x[27*BlockSize] = math.MaxFloat32
+			want, got := QActs{}, QActs{Tier: tier}
+			want.Quantize(x, blocks*BlockSize, tokens, blocks*BlockSize)
+			got.Quantize(x, blocks*BlockSize, tokens, blocks*BlockSize)
+			for tok := range tokens {
+				for b := range blocks {
+					i := tok*blocks + b
+					q, f, n := got.record(tok, b)
+					lo, hi := sum16((*[16]int8)(want.Q[32*i:])), sum16((*[16]int8)(want.Q[32*i+16:]))
+					what := fmt.Sprintf("%v, block %d of token %d of %d", tier, b, tok, tokens)
+					if !bytes.Equal(q, asBytes(want.Q[32*i:32*i+32])) || n != [3]int32{-128 * (lo + hi), -128 * lo, -128 * hi} {
+						t.Fatalf("%s: quants %v, sums %v, want %v, %d + %d", what, q, n, want.Q[32*i:32*i+32], lo, hi)
+					}
+					sameBits(t, what, f[:], []float32{want.D[i], want.S32[i], want.S16[2*i], want.S16[2*i+1]})
+				}
+			}
 		}
 	}
 }

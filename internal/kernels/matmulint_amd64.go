@@ -12,6 +12,16 @@ func read512(p *byte, lines int)
 // dots512 does n times 12 dot products of 64 bytes.
 func dots512(n int)
 
+// quantize512 quantises a token into its lane of the records.
+//
+//go:noescape
+func quantize512(x *float32, q *byte, scales *byte, sums16 *byte, blocks int, width int)
+
+// quantize256 quantises a token into its lane of the records.
+//
+//go:noescape
+func quantize256(x *float32, q *byte, scales *byte, sums16 *byte, blocks int, width int)
+
 // vec512Q4_0x1 multiplies packed weights with the activations of 1 tokens.
 //
 //go:noescape

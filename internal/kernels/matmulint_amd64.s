@@ -104,6 +104,273 @@ rows:
 	VZEROUPPER
 	RET
 
+DATA packOrder<>+0(SB)/4, $0x00000000
+DATA packOrder<>+4(SB)/4, $0x00000004
+DATA packOrder<>+8(SB)/4, $0x00000001
+DATA packOrder<>+12(SB)/4, $0x00000005
+DATA packOrder<>+16(SB)/4, $0x00000002
+DATA packOrder<>+20(SB)/4, $0x00000006
+DATA packOrder<>+24(SB)/4, $0x00000003
+DATA packOrder<>+28(SB)/4, $0x00000007
+GLOBL packOrder<>(SB), RODATA|NOPTR, $32
+
+// func quantize512(x *float32, q *byte, scales *byte, sums16 *byte, blocks int, width int)
+TEXT ·quantize512(SB), NOSPLIT, $0-48
+	MOVQ         x+0(FP), AX
+	MOVQ         q+8(FP), BX
+	MOVQ         scales+16(FP), CX
+	MOVQ         sums16+24(FP), DX
+	MOVQ         blocks+32(FP), SI
+	MOVQ         width+40(FP), DI
+	SHLQ         $0x02, DI
+	IMUL3Q       $0x0b, DI, R8
+	MOVL         $0x7fffffff, R10
+	VMOVD        R10, X15
+	VPBROADCASTD X15, Z15
+	MOVL         $0x42fe0000, R10
+	VMOVD        R10, X14
+	VPBROADCASTD X14, Z14
+	MOVL         $0xc3000000, R10
+	VMOVD        R10, X13
+	VPBROADCASTD X13, Z13
+
+block:
+	VMOVUPS       (AX), Z8
+	VMOVUPS       64(AX), Z9
+	VPANDD        Z8, Z15, Z4
+	VPANDD        Z9, Z15, Z5
+	VPMAXUD       Z4, Z5, Z4
+	VEXTRACTI64X4 $0x01, Z4, Y5
+	VPMAXUD       Y4, Y5, Y4
+	VEXTRACTI128  $0x01, Y4, X5
+	VPMAXUD       X4, X5, X4
+	VPSHUFD       $0x4e, X4, X5
+	VPMAXUD       X4, X5, X4
+	VPSHUFD       $0xb1, X4, X5
+	VPMAXUD       X4, X5, X4
+	VMOVD         X4, R9
+	LEAL          -67239936(R9), R10
+	CMPL          R10, $0x7b7e0000
+	JCC           special
+	VDIVSS        X4, X14, X5
+	VBROADCASTSS  X5, Z5
+	VMULPS        Z5, Z8, Z8
+	VMULPS        Z5, Z9, Z9
+	VCVTPS2DQ     Z8, Z10
+	VCVTPS2DQ     Z9, Z11
+	VPMOVDB       Z10, (BX)
+	VPMOVDB       Z11, 16(BX)
+	VCVTDQ2PS     Z10, Z2
+	VCVTDQ2PS     Z11, Z3
+	VMULPS        Z8, Z2, Z0
+	VFMADD231PS   Z9, Z3, Z0
+	VMULPS        Z2, Z2, Z1
+	VFMADD231PS   Z3, Z3, Z1
+	VINSERTF64X4  $0x01, Y1, Z0, Z5
+	VSHUFF64X2    $0xee, Z1, Z0, Z6
+	VADDPS        Z6, Z5, Z0
+	VINSERTF64X4  $0x01, Y3, Z2, Z5
+	VSHUFF64X2    $0xee, Z3, Z2, Z6
+	VADDPS        Z6, Z5, Z2
+	VSHUFF64X2    $0x88, Z2, Z0, Z5
+	VSHUFF64X2    $0xdd, Z2, Z0, Z6
+	VADDPS        Z6, Z5, Z0
+	VPERMILPS     $0x4e, Z0, Z5
+	VADDPS        Z5, Z0, Z0
+	VPERMILPS     $0xb1, Z0, Z5
+	VADDPS        Z5, Z0, Z0
+	VEXTRACTF128  $0x01, Y0, X1
+	VEXTRACTF32X4 $0x02, Z0, X2
+	VEXTRACTF32X4 $0x03, Z0, X3
+	VDIVSS        X1, X0, X0
+	VDIVSS        X14, X4, X4
+	VMULSS        X0, X4, X4
+	VADDSS        X3, X2, X5
+	VINSERTPS     $0x10, X2, X5, X5
+	VINSERTPS     $0x20, X3, X5, X5
+	VBROADCASTSS  X4, X6
+	VMULPS        X6, X5, X6
+	VMULPS        X13, X5, X5
+	VCVTPS2DQ     X5, X5
+	VMOVSS        X4, (CX)
+	VMOVD         X5, (CX)(DI*1)
+	VMOVSS        X6, (CX)(DI*2)
+	LEAQ          (DI)(DI*2), R11
+	VPEXTRD       $0x01, X5, (DX)
+	VPEXTRD       $0x02, X5, (DX)(DI*1)
+	VEXTRACTPS    $0x01, X6, (DX)(DI*2)
+	VEXTRACTPS    $0x02, X6, (DX)(R11*1)
+
+next:
+	ADDQ $0x80, AX
+	ADDQ R8, BX
+	ADDQ R8, CX
+	LEAQ (DX)(DI*4), DX
+	DECQ SI
+	JNZ  block
+	VZEROUPPER
+	RET
+
+special:
+	XORL R10, R10
+	CMPL R9, $0x7f800000
+	JCS  small
+	MOVL $0x7fc00000, R10
+
+small:
+	XORL    R9, R9
+	VPXOR   Y5, Y5, Y5
+	VMOVDQU Y5, (BX)
+	MOVL    R10, (CX)
+	MOVL    R9, (CX)(DI*1)
+	MOVL    R10, (CX)(DI*2)
+	LEAQ    (DI)(DI*2), R11
+	MOVL    R9, (DX)
+	MOVL    R9, (DX)(DI*1)
+	MOVL    R10, (DX)(DI*2)
+	MOVL    R10, (DX)(R11*1)
+	JMP     next
+
+// func quantize256(x *float32, q *byte, scales *byte, sums16 *byte, blocks int, width int)
+TEXT ·quantize256(SB), NOSPLIT, $0-48
+	MOVQ         x+0(FP), AX
+	MOVQ         q+8(FP), BX
+	MOVQ         scales+16(FP), CX
+	MOVQ         sums16+24(FP), DX
+	MOVQ         blocks+32(FP), SI
+	MOVQ         width+40(FP), DI
+	SHLQ         $0x02, DI
+	IMUL3Q       $0x0b, DI, R8
+	MOVL         $0x7fffffff, R10
+	VMOVD        R10, X15
+	VPBROADCASTD X15, Y15
+	MOVL         $0x42fe0000, R10
+	VMOVD        R10, X14
+	VPBROADCASTD X14, Y14
+	MOVL         $0xc3000000, R10
+	VMOVD        R10, X13
+	VPBROADCASTD X13, Y13
+
+block:
+	VMOVUPS      (AX), Y8
+	VPAND        Y8, Y15, Y4
+	VMOVUPS      32(AX), Y9
+	VPAND        Y9, Y15, Y5
+	VMOVUPS      64(AX), Y10
+	VPAND        Y10, Y15, Y6
+	VMOVUPS      96(AX), Y11
+	VPAND        Y11, Y15, Y7
+	VPMAXUD      Y5, Y4, Y4
+	VPMAXUD      Y7, Y6, Y6
+	VPMAXUD      Y6, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPMAXUD      X4, X5, X4
+	VPSHUFD      $0x4e, X4, X5
+	VPMAXUD      X4, X5, X4
+	VPSHUFD      $0xb1, X4, X5
+	VPMAXUD      X4, X5, X4
+	VMOVD        X4, R9
+	LEAL         -67239936(R9), R10
+	CMPL         R10, $0x7b7e0000
+	JCC          special
+	VDIVSS       X4, X14, X5
+	VBROADCASTSS X5, Y5
+	VMULPS       Y5, Y8, Y8
+	VMULPS       Y5, Y9, Y9
+	VMULPS       Y5, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VCVTPS2DQ    Y8, Y0
+	VCVTPS2DQ    Y9, Y1
+	VCVTPS2DQ    Y10, Y2
+	VCVTPS2DQ    Y11, Y3
+	VPACKSSDW    Y1, Y0, Y5
+	VPACKSSDW    Y3, Y2, Y6
+	VPACKSSWB    Y6, Y5, Y5
+	VMOVDQU      packOrder<>+0(SB), Y6
+	VPERMD       Y5, Y6, Y5
+	VMOVDQU      Y5, (BX)
+	VCVTDQ2PS    Y0, Y0
+	VCVTDQ2PS    Y1, Y1
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y0, Y8, Y8
+	VMULPS       Y1, Y9, Y9
+	VFMADD231PS  Y2, Y10, Y8
+	VFMADD231PS  Y3, Y11, Y9
+	VADDPS       Y9, Y8, Y8
+	VMULPS       Y0, Y0, Y5
+	VFMADD231PS  Y1, Y1, Y5
+	VFMADD231PS  Y2, Y2, Y5
+	VFMADD231PS  Y3, Y3, Y5
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y1
+	VPERM2F128   $0x20, Y5, Y8, Y6
+	VPERM2F128   $0x31, Y5, Y8, Y7
+	VADDPS       Y7, Y6, Y6
+	VPERM2F128   $0x20, Y1, Y0, Y7
+	VPERM2F128   $0x31, Y1, Y0, Y2
+	VADDPS       Y2, Y7, Y7
+	VPERMILPS    $0x4e, Y6, Y5
+	VADDPS       Y5, Y6, Y6
+	VPERMILPS    $0xb1, Y6, Y5
+	VADDPS       Y5, Y6, Y6
+	VPERMILPS    $0x4e, Y7, Y5
+	VADDPS       Y5, Y7, Y7
+	VPERMILPS    $0xb1, Y7, Y5
+	VADDPS       Y5, Y7, Y7
+	VEXTRACTF128 $0x01, Y6, X1
+	VEXTRACTF128 $0x01, Y7, X3
+	VMOVAPS      X6, X0
+	VMOVAPS      X7, X2
+	VDIVSS       X1, X0, X0
+	VDIVSS       X14, X4, X4
+	VMULSS       X0, X4, X4
+	VADDSS       X3, X2, X5
+	VINSERTPS    $0x10, X2, X5, X5
+	VINSERTPS    $0x20, X3, X5, X5
+	VBROADCASTSS X4, X6
+	VMULPS       X6, X5, X6
+	VMULPS       X13, X5, X5
+	VCVTPS2DQ    X5, X5
+	VMOVSS       X4, (CX)
+	VMOVD        X5, (CX)(DI*1)
+	VMOVSS       X6, (CX)(DI*2)
+	LEAQ         (DI)(DI*2), R11
+	VPEXTRD      $0x01, X5, (DX)
+	VPEXTRD      $0x02, X5, (DX)(DI*1)
+	VEXTRACTPS   $0x01, X6, (DX)(DI*2)
+	VEXTRACTPS   $0x02, X6, (DX)(R11*1)
+
+next:
+	ADDQ $0x80, AX
+	ADDQ R8, BX
+	ADDQ R8, CX
+	LEAQ (DX)(DI*4), DX
+	DECQ SI
+	JNZ  block
+	VZEROUPPER
+	RET
+
+special:
+	XORL R10, R10
+	CMPL R9, $0x7f800000
+	JCS  small
+	MOVL $0x7fc00000, R10
+
+small:
+	XORL    R9, R9
+	VPXOR   Y5, Y5, Y5
+	VMOVDQU Y5, (BX)
+	MOVL    R10, (CX)
+	MOVL    R9, (CX)(DI*1)
+	MOVL    R10, (CX)(DI*2)
+	LEAQ    (DI)(DI*2), R11
+	MOVL    R9, (DX)
+	MOVL    R9, (DX)(DI*1)
+	MOVL    R10, (DX)(DI*2)
+	MOVL    R10, (DX)(R11*1)
+	JMP     next
+
 // func vec512Q4_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 TEXT ·vec512Q4_0x1(SB), NOSPLIT, $0-64
 	MOVQ         w+0(FP), AX

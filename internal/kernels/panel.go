@@ -1,9 +1,6 @@
 package kernels
 
-import (
-	"encoding/binary"
-	"math"
-)
+import "unsafe"
 
 // Activations for vector kernels lie in panels: the tokens of a batch are cut into tiles of 8
 // and then, what is left, of 4, 2 and 1, and the blocks of a tile's tokens into records.
@@ -65,24 +62,6 @@ func (a *QActs) panel16(t int) []byte { return a.sums16[t*(a.In/BlockSize)*panel
 func (a *QActs) quantizePanel(t int, x []float32) {
 	first, width := tileOf(a.Tokens, t)
 	lane, records, records16 := t-first, a.panel(first), a.panel16(first)
-	for b := range a.In / BlockSize {
-		var q [BlockSize]int8
-		d := quantizeBlock(&q, (*[BlockSize]float32)(x[b*BlockSize:]))
-		setRecord(records[b*width*panelBlock:], records16[b*width*panelSums16:], width, lane, &q, d)
-	}
-}
-
-func setRecord(r, r16 []byte, width, lane int, q *[BlockSize]int8, d float32) {
-	for i, v := range q {
-		r[lane*BlockSize+i] = byte(v)
-	}
-	lo, hi := sum16((*[16]int8)(q[:16])), sum16((*[16]int8)(q[16:]))
-	put := func(r []byte, i int, v uint32) { binary.LittleEndian.PutUint32(r[4*(i*width+lane):], v) }
-	put(r, 8, math.Float32bits(d))
-	put(r, 9, uint32(-128*(lo+hi)))
-	put(r, 10, math.Float32bits(d*float32(lo+hi)))
-	put(r16, 0, uint32(-128*lo))
-	put(r16, 1, uint32(-128*hi))
-	put(r16, 2, math.Float32bits(d*float32(lo)))
-	put(r16, 3, math.Float32bits(d*float32(hi)))
+	kernelsOf(a.Tier).quantize(unsafe.SliceData(x), unsafe.SliceData(records[lane*BlockSize:]),
+		unsafe.SliceData(records[width*BlockSize+4*lane:]), unsafe.SliceData(records16[4*lane:]), a.In/BlockSize, width)
 }

@@ -17,6 +17,9 @@ var zmm = [32]reg.VecPhysical{
 func avx512() {
 	tables512()
 	roof512()
+	quantizeTables()
+	quantize512()
+	quantize256()
 	for i := range formats {
 		for _, c := range []int{1, 2, 4} {
 			vec512(&formats[i], c)
