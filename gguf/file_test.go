@@ -256,7 +256,7 @@ func TestReadErrors(t *testing.T) {
 	dataStart := int64(good.Tensors()[0].Offset)
 	for at := range int64(len(b)) {
 		p := &part{r: brokenAt{bytes.NewReader(b), at}, size: int64(len(b)), window: 1}
-		f, err := newSingle(p, config{})
+		f, err := newSingle(p)
 		if err != nil {
 			if !errors.Is(err, errBroken) || !errors.As(err, new(*FormatError)) || at >= dataStart {
 				t.Fatalf("byte %d: %v", at, err)

@@ -148,7 +148,7 @@ func (f *Format) dequantizeBlocks(dst []float32, src []byte) {
 	var (
 		q     [superBlock]int8
 		scale [superBlock / 16]float32
-		mins   [superBlock / 16]float32
+		mins  [superBlock / 16]float32
 	)
 	for len(dst) > 0 {
 		n := min(superBlock, len(dst))
