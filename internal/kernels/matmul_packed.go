@@ -18,9 +18,12 @@ type expandFunc func(w, dst *byte, blocks, rowBlocks int)
 
 // vectorKernels are the functions of a tier.
 type vectorKernels struct {
+	maxTile int // tokens of the largest tile
+
 	vec    [packedFormats][3]productFunc // by format, for 1, 2 and 4 tokens
 	expand [packedFormats]expandFunc
 	tile   [2][2][4]productFunc // by group (32, 16), minimum, and logarithm of a tile's tokens
+	wide   [4]productFunc       // instead for quants of 8 bits, or nil
 	pair   [2][2]productFunc    // pairs of row blocks, largest tile; or nil
 
 	// quantize quantises a token into its lane of the first records: pointers are to the
@@ -97,7 +100,7 @@ func matMulVectors(k *vectorKernels, out []float32, outStride int, w *Packed, bl
 	for b := block0; b < block1; b += step {
 		n := min(step, block1-b)
 		for t := 0; t < acts.Tokens; {
-			width := tileWidth(acts.Tokens - t)
+			width := tileWidth(acts.Tokens-t, k.maxTile)
 			k.vec[w.layout.index][logWidth(width)](unsafe.SliceData(w.block(b)), unsafe.SliceData(acts.panel(t)), unsafe.SliceData(acts.panel16(t)),
 				bytesAt(out, t*outStride+(b-block0)*PackedRows), biasAt(bias, b, n), w.In/w.Format.Block, n, outStride)
 			t += width
@@ -127,6 +130,9 @@ func (m *expandedProduct) choose() int {
 		minimum, scales = 1, 2*scales
 	}
 	m.tile, m.pair = &m.k.tile[group][minimum], m.k.pair[group][minimum]
+	if m.k.wide[0] != nil && m.w.layout.wide() {
+		m.tile = &m.k.wide
+	}
 	return 512 + scales
 }
 
@@ -135,9 +141,9 @@ func (m *expandedProduct) choose() int {
 func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32) {
 	m.k.expand[m.w.layout.index](unsafe.SliceData(m.w.block(b)), unsafe.SliceData(m.expanded), m.w.In/m.w.Format.Block, n)
 	for t := 0; t < m.acts.Tokens; {
-		width := tileWidth(m.acts.Tokens - t)
+		width := tileWidth(m.acts.Tokens-t, m.k.maxTile)
 		pairs := 0
-		if width == maxTile && m.pair != nil {
+		if width == m.k.maxTile && m.pair != nil {
 			pairs = n / 2
 		}
 		m.call(m.pair, out, t, b, 0, pairs, 2, bias)

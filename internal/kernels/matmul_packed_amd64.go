@@ -4,14 +4,21 @@ package kernels
 
 // kernelsOf returns the functions of a tier, or nil for Generic.
 func kernelsOf(t Tier) *vectorKernels {
-	if t == AVX512 {
+	switch t {
+	case AVX512:
 		return &kernels512
+	case AVXVNNI:
+		return &kernelsVNNI
+	case AVX2:
+		return &kernelsAVX2
 	}
 	return nil
 }
 
-// The functions of AVX-512. Formats are in the order of packedLayouts' indexes.
+// Formats are in the order of packedLayouts' indexes.
+
 var kernels512 = vectorKernels{
+	maxTile: 8,
 	vec: [packedFormats][3]productFunc{
 		{vec512Q4_0x1, vec512Q4_0x2, vec512Q4_0x4},
 		{vec512Q4_1x1, vec512Q4_1x2, vec512Q4_1x4},
@@ -54,4 +61,95 @@ var kernels512 = vectorKernels{
 	},
 	pair:     [2][2]productFunc{{pair512g32x8, pair512g32minx8}, {pair512g16x8, pair512g16minx8}},
 	quantize: quantize512,
+}
+
+var kernelsVNNI = vectorKernels{
+	maxTile: 4,
+	vec: [packedFormats][3]productFunc{
+		{vecVNNIQ4_0x1, vecVNNIQ4_0x2, vecVNNIQ4_0x4},
+		{vecVNNIQ4_1x1, vecVNNIQ4_1x2, vecVNNIQ4_1x4},
+		{vecVNNIQ5_0x1, vecVNNIQ5_0x2, vecVNNIQ5_0x4},
+		{vecVNNIQ5_1x1, vecVNNIQ5_1x2, vecVNNIQ5_1x4},
+		{vecVNNIQ8_0x1, vecVNNIQ8_0x2, vecVNNIQ8_0x4},
+		{vecVNNIQ2_Kx1, vecVNNIQ2_Kx2, vecVNNIQ2_Kx4},
+		{vecVNNIQ3_Kx1, vecVNNIQ3_Kx2, vecVNNIQ3_Kx4},
+		{vecVNNIQ4_Kx1, vecVNNIQ4_Kx2, vecVNNIQ4_Kx4},
+		{vecVNNIQ5_Kx1, vecVNNIQ5_Kx2, vecVNNIQ5_Kx4},
+		{vecVNNIQ6_Kx1, vecVNNIQ6_Kx2, vecVNNIQ6_Kx4},
+		{vecVNNIIQ4_NLx1, vecVNNIIQ4_NLx2, vecVNNIIQ4_NLx4},
+		{vecVNNIIQ4_XSx1, vecVNNIIQ4_XSx2, vecVNNIIQ4_XSx4},
+		{vecVNNIMXFP4x1, vecVNNIMXFP4x2, vecVNNIMXFP4x4},
+	},
+	expand: [packedFormats]expandFunc{
+		expandVNNIQ4_0,
+		expandVNNIQ4_1,
+		expandVNNIQ5_0,
+		expandVNNIQ5_1,
+		expandVNNIQ8_0,
+		expandVNNIQ2_K,
+		expandVNNIQ3_K,
+		expandVNNIQ4_K,
+		expandVNNIQ5_K,
+		expandVNNIQ6_K,
+		expandVNNIIQ4_NL,
+		expandVNNIIQ4_XS,
+		expandVNNIMXFP4,
+	},
+	tile: [2][2][4]productFunc{
+		{
+			{tileVNNIg32x1, tileVNNIg32x2, tileVNNIg32x4},
+			{tileVNNIg32minx1, tileVNNIg32minx2, tileVNNIg32minx4},
+		},
+		{
+			{tileVNNIg16x1, tileVNNIg16x2, tileVNNIg16x4},
+			{tileVNNIg16minx1, tileVNNIg16minx2, tileVNNIg16minx4},
+		},
+	},
+	quantize: quantize256,
+}
+
+var kernelsAVX2 = vectorKernels{
+	maxTile: 4,
+	vec: [packedFormats][3]productFunc{
+		{vecAVX2Q4_0x1, vecAVX2Q4_0x2, vecAVX2Q4_0x4},
+		{vecAVX2Q4_1x1, vecAVX2Q4_1x2, vecAVX2Q4_1x4},
+		{vecAVX2Q5_0x1, vecAVX2Q5_0x2, vecAVX2Q5_0x4},
+		{vecAVX2Q5_1x1, vecAVX2Q5_1x2, vecAVX2Q5_1x4},
+		{vecAVX2Q8_0x1, vecAVX2Q8_0x2, vecAVX2Q8_0x4},
+		{vecAVX2Q2_Kx1, vecAVX2Q2_Kx2, vecAVX2Q2_Kx4},
+		{vecAVX2Q3_Kx1, vecAVX2Q3_Kx2, vecAVX2Q3_Kx4},
+		{vecAVX2Q4_Kx1, vecAVX2Q4_Kx2, vecAVX2Q4_Kx4},
+		{vecAVX2Q5_Kx1, vecAVX2Q5_Kx2, vecAVX2Q5_Kx4},
+		{vecAVX2Q6_Kx1, vecAVX2Q6_Kx2, vecAVX2Q6_Kx4},
+		{vecAVX2IQ4_NLx1, vecAVX2IQ4_NLx2, vecAVX2IQ4_NLx4},
+		{vecAVX2IQ4_XSx1, vecAVX2IQ4_XSx2, vecAVX2IQ4_XSx4},
+		{vecAVX2MXFP4x1, vecAVX2MXFP4x2, vecAVX2MXFP4x4},
+	},
+	expand: [packedFormats]expandFunc{
+		expandAVX2Q4_0,
+		expandAVX2Q4_1,
+		expandAVX2Q5_0,
+		expandAVX2Q5_1,
+		expandAVX2Q8_0,
+		expandAVX2Q2_K,
+		expandAVX2Q3_K,
+		expandAVX2Q4_K,
+		expandAVX2Q5_K,
+		expandAVX2Q6_K,
+		expandAVX2IQ4_NL,
+		expandAVX2IQ4_XS,
+		expandAVX2MXFP4,
+	},
+	tile: [2][2][4]productFunc{
+		{
+			{tileAVX2g32x1, tileAVX2g32x2, tileAVX2g32x4},
+			{tileAVX2g32minx1, tileAVX2g32minx2, tileAVX2g32minx4},
+		},
+		{
+			{tileAVX2g16x1, tileAVX2g16x2, tileAVX2g16x4},
+			{tileAVX2g16minx1, tileAVX2g16minx2, tileAVX2g16minx4},
+		},
+	},
+	wide:     [4]productFunc{tileAVX2wideg32x1, tileAVX2wideg32x2, tileAVX2wideg32x4},
+	quantize: quantize256,
 }

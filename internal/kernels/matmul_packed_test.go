@@ -100,15 +100,17 @@ func TestPackedSizeRefuses(t *testing.T) {
 }
 
 func TestTilesCoverABatch(t *testing.T) {
-	for tokens := 1; tokens < 70; tokens++ {
-		for at := 0; at < tokens; {
-			width := tileWidth(tokens - at)
-			for i := range width {
-				if first, w := tileOf(tokens, at+i); first != at || w != width {
-					t.Fatalf("token %d of %d: tile %d of %d, want %d of %d", at+i, tokens, first, w, at, width)
+	for _, largest := range []int{4, 8} {
+		for tokens := 1; tokens < 70; tokens++ {
+			for at := 0; at < tokens; {
+				width := tileWidth(tokens-at, largest)
+				for i := range width {
+					if first, w := tileOf(tokens, at+i, largest); first != at || w != width {
+						t.Fatalf("token %d of %d: tile %d of %d, want %d of %d", at+i, tokens, first, w, at, width)
+					}
 				}
+				at += width
 			}
-			at += width
 		}
 	}
 }
@@ -164,7 +166,7 @@ func TestMatMulPacked(t *testing.T) {
 // record returns a token's block of a panel: quants, D, the sum of 32, and the sums of 16,
 // each sum with the negative integer that belongs to it.
 func (a *QActs) record(t, b int) (q []byte, f [4]float32, n [3]int32) {
-	first, width := tileOf(a.Tokens, t)
+	first, width := tileOf(a.Tokens, t, kernelsOf(a.Tier).maxTile)
 	r, r16 := a.panel(first)[b*width*panelBlock:], a.panel16(first)[b*width*panelSums16:]
 	lane := t - first
 	at := func(r []byte, i int) uint32 { return binary.LittleEndian.Uint32(r[4*(i*width+lane):]) }

@@ -381,3 +381,658 @@ func tile512g16minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, b
 //
 //go:noescape
 func pair512g16minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q4_0x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q4_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q4_0x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q4_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q4_0x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q4_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q4_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q4_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q4_1x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q4_1x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q4_1x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q4_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q4_1x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q4_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q4_1 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q4_1(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q5_0x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q5_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q5_0x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q5_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q5_0x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q5_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q5_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q5_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q5_1x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q5_1x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q5_1x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q5_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q5_1x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q5_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q5_1 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q5_1(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q8_0x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q8_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q8_0x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q8_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q8_0x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q8_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q8_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q8_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q2_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q2_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q2_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q2_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q2_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q2_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q2_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q2_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q3_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q3_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q3_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q3_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q3_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q3_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q3_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q3_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q4_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q4_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q4_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q4_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q4_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q4_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q4_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q4_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q5_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q5_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q5_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q5_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q5_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q5_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q5_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q5_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2Q6_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2Q6_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q6_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2Q6_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2Q6_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2Q6_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2Q6_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2Q6_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2IQ4_NLx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2IQ4_NLx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2IQ4_NLx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2IQ4_NLx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2IQ4_NLx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2IQ4_NLx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2IQ4_NL brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2IQ4_NL(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2IQ4_XSx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2IQ4_XSx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2IQ4_XSx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2IQ4_XSx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2IQ4_XSx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2IQ4_XSx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2IQ4_XS brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2IQ4_XS(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecAVX2MXFP4x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecAVX2MXFP4x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2MXFP4x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecAVX2MXFP4x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecAVX2MXFP4x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecAVX2MXFP4x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandAVX2MXFP4 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAVX2MXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// tileAVX2g32x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileAVX2g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileAVX2g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileAVX2g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g32minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileAVX2g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g32minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileAVX2g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g32minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileAVX2g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g16x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileAVX2g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g16x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileAVX2g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g16x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileAVX2g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g16minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileAVX2g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g16minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileAVX2g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2g16minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileAVX2g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ4_0x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ4_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ4_0x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ4_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ4_0x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ4_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ4_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ4_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ4_1x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ4_1x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ4_1x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ4_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ4_1x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ4_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ4_1 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ4_1(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ5_0x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ5_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ5_0x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ5_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ5_0x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ5_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ5_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ5_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ5_1x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ5_1x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ5_1x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ5_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ5_1x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ5_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ5_1 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ5_1(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ8_0x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ8_0x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ8_0x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ8_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ8_0x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ8_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ8_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ8_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ2_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ2_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ2_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ2_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ2_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ2_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ2_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ2_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ3_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ3_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ3_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ3_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ3_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ3_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ3_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ3_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ4_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ4_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ4_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ4_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ4_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ4_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ4_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ4_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ5_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ5_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ5_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ5_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ5_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ5_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ5_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ5_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIQ6_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ6_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ6_Kx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIQ6_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIQ6_Kx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIQ6_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIQ6_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIQ6_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIIQ4_NLx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIIQ4_NLx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIIQ4_NLx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIIQ4_NLx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIIQ4_NLx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIIQ4_NLx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIIQ4_NL brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIIQ4_NL(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIIQ4_XSx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIIQ4_XSx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIIQ4_XSx2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIIQ4_XSx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIIQ4_XSx4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIIQ4_XSx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIIQ4_XS brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIIQ4_XS(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// vecVNNIMXFP4x1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIMXFP4x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIMXFP4x2 multiplies packed weights with the activations of 2 tokens.
+//
+//go:noescape
+func vecVNNIMXFP4x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vecVNNIMXFP4x4 multiplies packed weights with the activations of 4 tokens.
+//
+//go:noescape
+func vecVNNIMXFP4x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// expandVNNIMXFP4 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandVNNIMXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// tileVNNIg32x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileVNNIg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileVNNIg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileVNNIg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg32minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileVNNIg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg32minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileVNNIg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg32minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileVNNIg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg16x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileVNNIg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg16x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileVNNIg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg16x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileVNNIg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg16minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileVNNIg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg16minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileVNNIg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileVNNIg16minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileVNNIg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2wideg32x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
+//
+//go:noescape
+func tileAVX2wideg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2wideg32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
+//
+//go:noescape
+func tileAVX2wideg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// tileAVX2wideg32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
+//
+//go:noescape
+func tileAVX2wideg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)

@@ -105,6 +105,9 @@ const superBlock = 256
 
 func (l *packedLayout) super() bool { return l.scale >= scaleBytes }
 
+// wide says whether quants, as unsigned numbers, take 8 bits.
+func (l *packedLayout) wide() bool { return l.quants == quantBytes || l.table == &nonLinear4 }
+
 // quantSize is the size of a block's quants.
 func (l *packedLayout) quantSize() int {
 	return [...]int{quantNibbles: 256, quantNibblesBit: 320, quantNibblesPair: 384, quantBytes: 512, quantPairs: 128, quantPairsBit: 192}[l.quants]

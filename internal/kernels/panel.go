@@ -2,8 +2,8 @@ package kernels
 
 import "unsafe"
 
-// Activations for vector kernels lie in panels: the tokens of a batch are cut into tiles of 8
-// and then, what is left, of 4, 2 and 1, and the blocks of a tile's tokens into records.
+// Activations for vector kernels lie in panels: the tokens of a batch are cut into tiles
+// of the largest width a tier has, 4 or 8, and then, what is left, of 4, 2 and 1, and the blocks of a tile's tokens into records.
 // A record of c tokens has, of a block of 32 values (little-endian, [c] meaning one for
 // each token):
 //
@@ -24,27 +24,23 @@ const (
 	panelSums16 = 16 // and of its sums of 16
 )
 
-// maxTile is the number of tokens of the largest tile.
-const maxTile = 8
-
-// tileWidth returns the number of tokens in the first tile of so many.
-func tileWidth(tokens int) int {
-	for c := maxTile; ; c /= 2 {
-		if tokens >= c {
-			return c
-		}
+// tileWidth returns the number of tokens in the first tile of so many; largest is a power of two.
+func tileWidth(tokens, largest int) int {
+	for tokens < largest {
+		largest /= 2
 	}
+	return largest
 }
 
 // tileOf returns the tile of token t, its first token and its width.
-func tileOf(tokens, t int) (first, width int) {
-	if full := tokens &^ (maxTile - 1); t < full {
-		return t &^ (maxTile - 1), maxTile
+func tileOf(tokens, t, largest int) (first, width int) {
+	if full := tokens &^ (largest - 1); t < full {
+		return t &^ (largest - 1), largest
 	} else {
 		first = full
 	}
 	for {
-		width = tileWidth(tokens - first)
+		width = tileWidth(tokens-first, largest)
 		if t < first+width {
 			return first, width
 		}
@@ -60,8 +56,9 @@ func (a *QActs) panel16(t int) []byte { return a.sums16[t*(a.In/BlockSize)*panel
 
 // quantizePanel quantises x as token t.
 func (a *QActs) quantizePanel(t int, x []float32) {
-	first, width := tileOf(a.Tokens, t)
+	k := kernelsOf(a.Tier)
+	first, width := tileOf(a.Tokens, t, k.maxTile)
 	lane, records, records16 := t-first, a.panel(first), a.panel16(first)
-	kernelsOf(a.Tier).quantize(unsafe.SliceData(x), unsafe.SliceData(records[lane*BlockSize:]),
+	k.quantize(unsafe.SliceData(x), unsafe.SliceData(records[lane*BlockSize:]),
 		unsafe.SliceData(records[width*BlockSize+4*lane:]), unsafe.SliceData(records16[4*lane:]), a.In/BlockSize, width)
 }

@@ -23,6 +23,7 @@ import (
 func main() {
 	build.ConstraintExpr("!purego")
 	avx512()
+	avx2()
 	build.Generate()
 }
 
