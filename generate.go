@@ -18,7 +18,8 @@ type Piece struct {
 	Text string
 	// Token is the token that was generated, or NoToken for a last piece without one.
 	Token Token
-	// LogProb is the token's log-probability under the model, if LogProbs was given.
+	// LogProb is the natural logarithm of the token's probability under the model, before
+	// any setting of the sampling; 0 unless LogProbs was given.
 	LogProb float32
 	// Finish is why the answer ends with this piece, or NotFinished.
 	Finish FinishReason
@@ -299,7 +300,10 @@ func (a *answer) take(t sampling.Token) (Piece, error) {
 	s.tokens = append(s.tokens, t.ID)
 	s.changes++
 	a.usage.Generated++
-	p := Piece{Token: t.ID, LogProb: t.LogProb}
+	p := Piece{Token: t.ID}
+	if a.config.sampling.LogProbs {
+		p.LogProb = t.LogProb
+	}
 	if !a.config.pastEnd && s.model.tokenizer.IsEndOfGeneration(t.ID) {
 		p.Text, p.Finish = a.flush(), FinishedTurn
 		return p, nil
