@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/minfer/minfer/backend"
@@ -69,10 +70,10 @@ type rotateTask struct {
 	angles         *kernels.RoPERows
 }
 
-func (t *rotateTask) run(_ *kernels.Scratch, lo, hi int) {
+func (t *rotateTask) run(s *kernels.Scratch, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		cos, sin := t.angles.Row(i)
-		kernels.Rotate(t.out[i*t.width:][:t.width], t.x[i*t.width:][:t.width], t.headDim, t.style, cos, sin)
+		s.Tier.Rotate(t.out[i*t.width:][:t.width], t.x[i*t.width:][:t.width], t.headDim, t.style, cos, sin)
 	}
 }
 
@@ -124,7 +125,7 @@ func (d *device) region(r *kernels.KVRegion, b backend.Buffer, kv *backend.KV) (
 	if kv.Cells > math.MaxInt/8/kv.Width {
 		return misshaped("regions of %d rows of %d", kv.Cells, kv.Width)
 	}
-	*r = kernels.KVRegion{Dim: kv.Width}
+	*r = kernels.KVRegion{Dim: kv.Width, Keys: r == &d.work.k, Tier: d.pool.scratch[0].Tier}
 	switch kv.Type {
 	case graph.F16:
 		r.F16, err = elements[uint16](&d.memory, b, kv.Cells*kv.Width)
@@ -152,16 +153,16 @@ type storeTask struct {
 	qWidth              int
 }
 
-func (t *storeTask) run(_ *kernels.Scratch, lo, hi int) {
+func (t *storeTask) run(s *kernels.Scratch, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		if t.q != nil {
-			t.finish(i, t.q[i*t.qWidth:][:t.qWidth], t.qBias, t.qNorm)
+			t.finish(s.Tier, i, t.q[i*t.qWidth:][:t.qWidth], t.qBias, t.qNorm)
 		}
 		width, cell := t.keys.Dim, int(t.cells[i])
 		k, v := t.k[i*width:][:width], t.v[i*width:][:width]
-		t.finish(i, k, t.kBias, t.kNorm)
+		t.finish(s.Tier, i, k, t.kBias, t.kNorm)
 		if t.vBias != nil {
-			kernels.Add(v, v, t.vBias)
+			s.Tier.Add(v, v, t.vBias)
 		}
 		t.keys.Store(cell, k)
 		t.values.Store(cell, v)
@@ -169,16 +170,16 @@ func (t *storeTask) run(_ *kernels.Scratch, lo, hi int) {
 }
 
 // finish completes the queries or keys of token i in place.
-func (t *storeTask) finish(i int, x, bias, norm []float32) {
+func (t *storeTask) finish(tier kernels.Tier, i int, x, bias, norm []float32) {
 	if bias != nil {
-		kernels.Add(x, x, bias)
+		tier.Add(x, x, bias)
 	}
 	if t.normed {
-		kernels.QKNorm(x, x, norm, t.headDim, t.eps)
+		tier.QKNorm(x, x, norm, t.headDim, t.eps)
 	}
 	if t.angles != nil {
 		cos, sin := t.angles.Row(i)
-		kernels.Rotate(x, x, t.headDim, t.style, cos, sin)
+		tier.Rotate(x, x, t.headDim, t.style, cos, sin)
 	}
 }
 
@@ -353,27 +354,139 @@ func (d *device) qkvBiasRopeStore(op *graph.QKVBiasRopeStore, in []backend.Opera
 	return d.pool.run(&d.work.store, tokens, 4*costMove*(qWidth+kWidth))
 }
 
-// attendTask computes heads: item i is the group of key head i mod KVHeads for token
-// i / KVHeads.
+// attendTask computes attention. Its items are the groups of heads of tiles of tokens:
+// item i is key head i mod KVHeads of tile i / KVHeads. When these are too few for all
+// threads, items are also cut by chunks of positions, and a mergeTask does the rest: then item
+// i is key head i mod KVHeads of piece i / KVHeads, and pieces of a token follow each other.
 type attendTask struct {
 	payload   graph.Attention
 	op        *graph.Attention // &payload
 	out, q    []float32
 	positions []int32
 	spans     []kernels.Run // MaxRuns for each token, or none
+	lengths   []int         // positions that each token attends to, its window apart
 	k, v      *kernels.KVRegion
+
+	tile    int       // tokens of a tile
+	pieces  int       // of each token, 0 if not cut
+	chunks  int       // of each piece
+	partial []float32 // [tokens][KVHeads][pieces*chunks] of kernels.PartialLen
 }
 
 func (t *attendTask) run(s *kernels.Scratch, lo, hi int) {
-	group := t.op.Heads / t.op.KVHeads * t.op.HeadDim
 	for i := lo; i < hi; i++ {
-		token := i / t.op.KVHeads
-		a := kernels.Attention{
-			K: t.k, V: t.v, HeadDim: t.op.HeadDim, KVHead: i % t.op.KVHeads,
-			Scale: t.op.Scale, Window: t.op.Window, N: t.length(token), Runs: t.runs(token),
+		if t.pieces > 0 {
+			t.piece(s, i/t.op.KVHeads, i%t.op.KVHeads)
+		} else {
+			t.tokens(s, i/t.op.KVHeads*t.tile, i%t.op.KVHeads)
 		}
-		kernels.Attend(t.out[i*group:][:group], t.q[i*group:][:group], &a, s)
 	}
+}
+
+// heads is the number of heads that share a key head.
+func (t *attendTask) heads() int { return t.op.Heads / t.op.KVHeads }
+
+func (t *attendTask) describe(token, head int) kernels.Attention {
+	return kernels.Attention{
+		K: t.k, V: t.v, HeadDim: t.op.HeadDim, KVHead: head,
+		Scale: t.op.Scale, Window: t.op.Window, N: t.lengths[token], Runs: t.runs(token),
+	}
+}
+
+// tokens computes a tile. Tokens that attend to the same cells do so together.
+func (t *attendTask) tokens(s *kernels.Scratch, first, head int) {
+	group, width := t.heads()*t.op.HeadDim, t.op.Heads*t.op.HeadDim
+	last := min(first+t.tile, len(t.lengths))
+	for first < last {
+		a := t.describe(first, head)
+		next := first + 1
+		for next < last && slices.Equal(a.Runs, t.runs(next)) {
+			next++
+		}
+		at := first*width + head*group
+		kernels.AttendTile(t.out[at:], t.q[at:], width, group, &a, t.lengths[first:next], s)
+		first = next
+	}
+}
+
+// piece computes some chunks of a token.
+func (t *attendTask) piece(s *kernels.Scratch, piece, head int) {
+	token := piece / t.pieces
+	a := t.describe(token, head)
+	first, count := a.Chunks()
+	from := piece % t.pieces * t.chunks
+	to := min(count, from+t.chunks)
+	if from >= to {
+		return
+	}
+	group := t.heads() * t.op.HeadDim
+	parts := t.parts(token, head)[from*kernels.PartialLen(t.heads(), t.op.HeadDim):]
+	kernels.AttendChunks(parts, t.q[(token*t.op.KVHeads+head)*group:][:group], &a, first+from, first+to, s)
+}
+
+// parts is the memory for the chunks of a token's key head.
+func (t *attendTask) parts(token, head int) []float32 {
+	n := t.pieces * t.chunks * kernels.PartialLen(t.heads(), t.op.HeadDim)
+	return t.partial[(token*t.op.KVHeads+head)*n:][:n]
+}
+
+// mergeTask joins the pieces: item i is key head i mod KVHeads of token i / KVHeads.
+type mergeTask struct{ *attendTask }
+
+func (t *mergeTask) run(s *kernels.Scratch, lo, hi int) {
+	group := t.heads() * t.op.HeadDim
+	for i := lo; i < hi; i++ {
+		token, head := i/t.op.KVHeads, i%t.op.KVHeads
+		a := t.describe(token, head)
+		kernels.MergeChunks(t.out[i*group:][:group], t.parts(token, head), &a, s)
+	}
+}
+
+// fewest is the least number of chunks of a piece.
+const fewest = 2
+
+// cut decides how the work is divided.
+func (t *attendTask) cut(threads, longest int) {
+	t.pieces = 0
+	groups, want := len(t.lengths)*t.op.KVHeads, threads*chunksPerThread
+	t.tile = max(1, min(kernels.TileTokens(t.heads()), groups/want))
+	chunks := (longest-1)/kernels.AttendChunk + 2 // a window may begin within one
+	if t.op.Window > 0 {
+		chunks = min(chunks, (t.op.Window-1)/kernels.AttendChunk+2)
+	}
+	if threads == 1 || groups >= want || chunks <= fewest {
+		return
+	}
+	pieces := (want + groups - 1) / groups
+	t.chunks = max(fewest, (chunks+pieces-1)/pieces)
+	t.pieces = (chunks + t.chunks - 1) / t.chunks
+}
+
+func (d *device) attend(t *attendTask, longest int) error {
+	seen := longest
+	if t.op.Window > 0 {
+		seen = min(seen, t.op.Window)
+	}
+	cost := 2 * seen * t.op.HeadDim * (1 + t.heads())
+	if d.pool.scratch[0].Tier != kernels.Generic {
+		cost /= vectorSpeed
+	}
+	t.cut(d.pool.threads, longest)
+	tokens, kvHeads := len(t.lengths), t.op.KVHeads
+	if t.pieces == 0 {
+		return d.pool.run(t, (tokens+t.tile-1)/t.tile*kvHeads, cost*t.tile)
+	}
+	size := kernels.PartialLen(t.heads(), t.op.HeadDim)
+	n := tokens * kvHeads * t.pieces * t.chunks * size
+	if cap(t.partial) < n {
+		t.partial = make([]float32, n)
+	}
+	t.partial = t.partial[:n]
+	if err := d.pool.run(t, tokens*kvHeads*t.pieces, cost/t.pieces); err != nil {
+		return err
+	}
+	d.work.merge = mergeTask{t}
+	return d.pool.run(&d.work.merge, tokens*kvHeads, t.pieces*t.chunks*size/vectorSpeed)
 }
 
 // runs returns the cells of a token's sequence, or nil if position i lies in cell i.
@@ -431,12 +544,13 @@ func (d *device) attention(op *graph.Attention, in []backend.Operand, out backen
 	if err != nil {
 		return err
 	}
-	return d.pool.run(t, tokens*op.KVHeads, 2*longest*op.HeadDim*(1+op.Heads/op.KVHeads))
+	return d.attend(t, longest)
 }
 
-// check refuses tokens that would reach beyond the region or their span, and returns
-// the longest attention.
+// check refuses tokens that would reach beyond the region or their span, sets the lengths and
+// returns the longest of them.
 func (t *attendTask) check(tokens, cells int) (longest int, err error) {
+	t.lengths = t.lengths[:0]
 	for i := range tokens {
 		p := int(t.positions[i])
 		if p < 0 {
@@ -452,6 +566,7 @@ func (t *attendTask) check(tokens, cells int) (longest int, err error) {
 		if n < 1 || n > have {
 			return 0, fmt.Errorf("%w: token %d at position %d attends to %d of %d cells", ErrRange, i, p, n, have)
 		}
+		t.lengths = append(t.lengths, n)
 		longest = max(longest, n)
 	}
 	return longest, nil

@@ -45,6 +45,7 @@ type workspace struct {
 	qkv     qkv
 	store   storeTask
 	attend  attendTask
+	merge   mergeTask
 }
 
 // Execute runs a node to its end. An error is a *backend.NodeError; unless it wraps

@@ -11,6 +11,8 @@ import (
 const (
 	costMove = 1
 	costExp  = 8
+	// vectorSpeed is how many times faster attention is with vectors.
+	vectorSpeed = 16
 )
 
 // elementTask computes elements from the elements at the same place.

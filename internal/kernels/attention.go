@@ -109,13 +109,13 @@ func Attend(out, q []float32, a *Attention, s *Scratch) {
 // in q[i*stride:], as many values as size, and likewise in out, and attends to the first
 // lengths[i] positions, whatever N says. Tokens together read the cells once; TileTokens says
 // how many pay.
-func AttendTile(out, q []float32, stride, size int, a *Attention, lengths []int32, s *Scratch) {
+func AttendTile(out, q []float32, stride, size int, a *Attention, lengths []int, s *Scratch) {
 	if s.Tier.attendTile(out, q, stride, size, a, lengths, &s.attend) {
 		return
 	}
 	one := *a
 	for i, n := range lengths {
-		one.N = int(n)
+		one.N = n
 		attend(out[i*stride:][:size], q[i*stride:][:size], &one, &s.attend)
 	}
 }

@@ -8,7 +8,7 @@ type simdScratch struct{}
 
 func (Tier) attendOne(_, _ []float32, _ *Attention, _ *attendScratch) bool { return false }
 
-func (Tier) attendTile(_, _ []float32, _, _ int, _ *Attention, _ []int32, _ *attendScratch) bool {
+func (Tier) attendTile(_, _ []float32, _, _ int, _ *Attention, _ []int, _ *attendScratch) bool {
 	return false
 }
 

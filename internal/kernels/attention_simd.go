@@ -108,12 +108,12 @@ func (t Tier) attendOne(out, q []float32, a *Attention, s *attendScratch) bool {
 	if v == nil {
 		return false
 	}
-	length := [1]int32{int32(a.N)}
+	length := [1]int{a.N}
 	v.attend(out, q, 0, len(q), a, length[:], s)
 	return true
 }
 
-func (t Tier) attendTile(out, q []float32, stride, size int, a *Attention, lengths []int32, s *attendScratch) bool {
+func (t Tier) attendTile(out, q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) bool {
 	v := t.vectors()
 	if v == nil {
 		return false
@@ -135,14 +135,14 @@ type attendWork struct {
 	*attendScratch
 	v       *attendVectors
 	a       *Attention
-	lengths []int32 // ascending
+	lengths []int // ascending
 	heads   int
 	dim     int
 	width   int
 }
 
 // prepare scales the queries.
-func (v *attendVectors) prepare(q []float32, stride, size int, a *Attention, lengths []int32, s *attendScratch) attendWork {
+func (v *attendVectors) prepare(q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
 	w := attendWork{v: v, attendScratch: s, a: a, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim)}
 	s.reset(len(lengths)*w.heads, w.dim)
 	lanes := lanesOf(len(lengths) * w.heads)
@@ -164,9 +164,9 @@ func (v *attendVectors) tier() Tier {
 }
 
 // attend computes tokens of ascending lengths.
-func (v *attendVectors) attend(out, q []float32, stride, size int, a *Attention, lengths []int32, s *attendScratch) {
+func (v *attendVectors) attend(out, q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) {
 	w := v.prepare(q, stride, size, a, lengths, s)
-	last := int(lengths[len(lengths)-1])
+	last := lengths[len(lengths)-1]
 	walk := cellWalk{runs: a.Runs}
 	for base := w.first(0) / AttendChunk * AttendChunk; base < last; base += AttendChunk {
 		r := w.chunk(base, &walk, &s.chunk)
@@ -182,7 +182,7 @@ func (t Tier) attendChunks(parts, q []float32, a *Attention, from, to int, s *at
 	if v == nil {
 		return false
 	}
-	length := [1]int32{int32(a.N)}
+	length := [1]int{a.N}
 	w := v.prepare(q, 0, len(q), a, length[:], s)
 	walk := cellWalk{runs: a.Runs}
 	for c := from; c < to; c++ {
@@ -229,7 +229,7 @@ func (w *attendWork) first(i int) int {
 	if w.a.Window == 0 {
 		return 0
 	}
-	return max(0, int(w.lengths[i])-w.a.Window)
+	return max(0, w.lengths[i]-w.a.Window)
 }
 
 // extent is what a chunk is to a tile: tokens t0 to t1-1 see some of it, of positions lo to
@@ -240,7 +240,7 @@ type extent struct {
 }
 
 func (w *attendWork) extent(base int) (e extent) {
-	for e.t0 < len(w.lengths) && int(w.lengths[e.t0]) <= base {
+	for e.t0 < len(w.lengths) && w.lengths[e.t0] <= base {
 		e.t0++
 	}
 	e.lo, e.hi = AttendChunk, 0
@@ -249,7 +249,7 @@ func (w *attendWork) extent(base int) (e extent) {
 		if w.first(i) >= base+AttendChunk {
 			break
 		}
-		lo, hi := max(0, w.first(i)-base), min(AttendChunk, int(w.lengths[i])-base)
+		lo, hi := max(0, w.first(i)-base), min(AttendChunk, w.lengths[i]-base)
 		w.simd.lo[i], w.simd.hi[i] = lo, hi
 		e.uneven = e.uneven || i > e.t0 && (lo != e.lo || hi != e.hi)
 		e.lo, e.hi = min(e.lo, lo), max(e.hi, hi)
@@ -426,7 +426,7 @@ func (w *attendWork) lookAhead(l *layout, base int) {
 	}
 	s := &l.stretches[0]
 	s.keyAhead = int(uintptr(unsafe.Pointer(s.values)) - uintptr(unsafe.Pointer(s.keys)))
-	if next := base + AttendChunk; next < int(w.lengths[len(w.lengths)-1]) {
+	if next := base + AttendChunk; next < w.lengths[len(w.lengths)-1] {
 		s.valueAhead = chunkBlocks*s.distance - s.keyAhead
 	}
 }

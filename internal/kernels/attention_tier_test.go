@@ -12,7 +12,7 @@ type tileCase struct {
 	wide       bool
 	window     int
 	runs       []Run
-	lengths    []int32
+	lengths    []int
 }
 
 func (c tileCase) String() string {
@@ -24,16 +24,16 @@ func (c *tileCase) definition(a Attention, q []float32, stride int) []float32 {
 	var s Scratch
 	out := make([]float32, len(q))
 	for i, n := range c.lengths {
-		a.N = int(n)
+		a.N = n
 		Attend(out[i*stride:][:c.heads*c.dim], q[i*stride:][:c.heads*c.dim], &a, &s)
 	}
 	return out
 }
 
-func sequenceOf(from, n int) []int32 {
-	x := make([]int32, n)
+func sequenceOf(from, n int) []int {
+	x := make([]int, n)
 	for i := range x {
-		x[i] = int32(from + i)
+		x[i] = from + i
 	}
 	return x
 }
@@ -46,7 +46,7 @@ func checkTile(t *testing.T, c tileCase, k, v *KVRegion, q []float32, kvHead int
 	stride := size + 5
 	a := Attention{K: k, V: v, HeadDim: c.dim, KVHead: kvHead, Scale: float32(1 / math.Sqrt(float64(c.dim))), Runs: c.runs, Window: c.window}
 	for _, n := range c.lengths {
-		a.N = int(n)
+		a.N = n
 		if err := a.Check(); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func checkTile(t *testing.T, c tileCase, k, v *KVRegion, q []float32, kvHead int
 		}
 		out.check(t, name)
 		i := len(c.lengths) - 1
-		a.N = int(c.lengths[i])
+		a.N = c.lengths[i]
 		last, alone := q[i*stride:][:size], newFenced(size, float32(-77))
 		Attend(alone.x, last, &a, &s)
 		sameBits(t, name+", alone", alone.x, want[i*stride:][:size])
@@ -105,7 +105,7 @@ func TestAttendTiers(t *testing.T) {
 		for _, wide := range []bool{false, true} {
 			cases = append(cases,
 				tileCase{dim: 64, heads: heads, wide: wide, runs: aligned, lengths: sequenceOf(250, 70)},
-				tileCase{dim: 32, heads: heads, wide: wide, lengths: []int32{400}})
+				tileCase{dim: 32, heads: heads, wide: wide, lengths: []int{400}})
 		}
 	}
 	for _, n := range []int{1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 143, 144, 145, 255, 256, 257, 383, 384, 385} {
@@ -114,9 +114,9 @@ func TestAttendTiers(t *testing.T) {
 		}
 	}
 	cases = append(cases, // not ascending, with jumps, all the same
-		tileCase{dim: 32, heads: 2, lengths: []int32{300, 4, 4, 9, 600, 301, 1}},
-		tileCase{dim: 32, heads: 2, window: 40, lengths: []int32{1, 170, 171, 500, 700}},
-		tileCase{dim: 48, heads: 4, runs: aligned, lengths: []int32{440, 440, 440, 440}})
+		tileCase{dim: 32, heads: 2, lengths: []int{300, 4, 4, 9, 600, 301, 1}},
+		tileCase{dim: 32, heads: 2, window: 40, lengths: []int{1, 170, 171, 500, 700}},
+		tileCase{dim: 48, heads: 4, runs: aligned, lengths: []int{440, 440, 440, 440}})
 	type shape struct {
 		dim  int
 		wide bool
@@ -156,7 +156,7 @@ func TestAttendTiersSpecial(t *testing.T) {
 			}
 			window := int(seed%3) * 50
 			checkTile(t, tileCase{dim: dim, heads: 2, wide: wide, window: window, lengths: sequenceOf(260, 33)}, k, v, q, 0)
-			checkTile(t, tileCase{dim: dim, heads: 2, wide: wide, window: window, lengths: []int32{17, 129}}, k, v, q, 0)
+			checkTile(t, tileCase{dim: dim, heads: 2, wide: wide, window: window, lengths: []int{17, 129}}, k, v, q, 0)
 		}
 	}
 	// Values so small that weighing makes zeros of either sign, and keys of one sign only.
@@ -184,7 +184,7 @@ func TestAttendTiersSpecial(t *testing.T) {
 func TestAttendSteadyState(t *testing.T) {
 	k, v := randKV(512, 64, false, 1)
 	q, out := randFloats(8*64, 2), make([]float32, 8*64)
-	lengths := []int32{397, 398, 399, 400}
+	lengths := []int{397, 398, 399, 400}
 	a := &Attention{K: k, V: v, HeadDim: 32, KVHead: 1, Scale: 1, N: 400}
 	parts := make([]float32, 4*PartialLen(2, 32))
 	for _, tier := range Tiers() {
