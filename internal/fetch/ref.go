@@ -170,7 +170,11 @@ func parseWeb(s string) (*reference, error) {
 	if u.Scheme == "http" && r.digest == "" && !isLoopback(u.Hostname()) {
 		return nil, fmt.Errorf("over http anybody on the way could change the file; use https, or add #sha256= and the file's digest")
 	}
-	if err := r.setFile(path.Base("/" + u.Path)); err != nil {
+	file := path.Base("/" + u.Path)
+	if file == "/" {
+		return nil, fmt.Errorf("it names no file, want https://HOST/PATH/NAME.gguf")
+	}
+	if err := r.setFile(file); err != nil {
 		return nil, err
 	}
 	r.folder = ""
