@@ -172,7 +172,7 @@ func parseWeb(s string) (*reference, error) {
 	}
 	file := path.Base("/" + u.Path)
 	if file == "/" {
-		return nil, fmt.Errorf("it names no file, want https://HOST/PATH/NAME.gguf")
+		return nil, fmt.Errorf("it names no file; want https://HOST/PATH/NAME.gguf")
 	}
 	if err := r.setFile(file); err != nil {
 		return nil, err
