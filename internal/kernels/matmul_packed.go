@@ -34,9 +34,12 @@ type vectorKernels struct {
 // vecTokens is the largest batch for which weights are not expanded.
 const vecTokens = 4
 
-// weightBudget is the size of expanded weights that, with a tile of activations, stay in a
-// second-level cache of 1 MB.
-const weightBudget = 640 << 10
+// What a second-level cache of 1 MB is to hold: activations of a chunk of tokens, by which all
+// weights pass, and some row blocks of expanded weights, by which tiles pass.
+const (
+	actsBudget   = 640 << 10
+	weightBudget = 256 << 10
+)
 
 // MatMulPacked computes row blocks [block0, block1) of a packed weight for every token of acts:
 //
@@ -83,11 +86,23 @@ func matMulBlocks(k *vectorKernels, out []float32, outStride int, w *Packed, blo
 	}
 	m := expandedProduct{k: k, w: w, acts: acts, outStride: outStride}
 	m.size = m.w.In / BlockSize * m.choose()
-	step := max(2, weightBudget/m.size)
+	step := max(1, weightBudget/m.size/2) * 2
 	m.expanded = s.aligned(min(step, block1-block0) * m.size)
-	for b := block0; b < block1; b += step {
-		m.rowBlocks(out[(b-block0)*PackedRows:], b, min(step, block1-b), bias)
+	chunk := tokenChunk(acts.Tokens, acts.In, k.maxTile)
+	for t := 0; t < acts.Tokens; t += chunk {
+		for b := block0; b < block1; b += step {
+			m.rowBlocks(out[(b-block0)*PackedRows:], b, min(step, block1-b), bias, t, min(t+chunk, acts.Tokens))
+		}
 	}
+}
+
+// tokenChunk cuts a batch into chunks, as few as the budget allows and about equal, and returns
+// their size: a multiple of the largest tile.
+func tokenChunk(tokens, in, tile int) int {
+	most := max(1, actsBudget/(in/BlockSize*panelBlock*tile))
+	tiles := (tokens-1)/tile + 1
+	chunks := (tiles-1)/most + 1
+	return ((tiles-1)/chunks + 1) * tile
 }
 
 // matMulVectors multiplies packed weights with few tokens.
@@ -136,12 +151,12 @@ func (m *expandedProduct) choose() int {
 	return 512 + scales
 }
 
-// rowBlocks multiplies n row blocks from b on with all tokens. A tile stays in the first-level
+// rowBlocks multiplies n row blocks from b on with tokens [t0, t1). A tile stays in the first-level
 // cache while row blocks pass by, and results are written in runs.
-func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32) {
+func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32, t0, t1 int) {
 	m.k.expand[m.w.layout.index](unsafe.SliceData(m.w.block(b)), unsafe.SliceData(m.expanded), m.w.In/m.w.Format.Block, n)
-	for t := 0; t < m.acts.Tokens; {
-		width := tileWidth(m.acts.Tokens-t, m.k.maxTile)
+	for t := t0; t < t1; {
+		width := tileWidth(t1-t, m.k.maxTile)
 		pairs := 0
 		if width == m.k.maxTile && m.pair != nil {
 			pairs = n / 2

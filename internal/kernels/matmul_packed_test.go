@@ -156,6 +156,10 @@ func TestMatMulPacked(t *testing.T) {
 		}
 		w := randWeight(t, name, 2*f.Block, 33, 5)
 		comparePacked(t, "many tokens", w, randFloats(67*w.In, 4), 67)
+		if name == "Q4_0" {
+			w := randWeight(t, name, 4096, 80, 5) // several chunks of tokens and of row blocks
+			comparePacked(t, "chunks", w, randFloats(261*w.In, 4), 261)
+		}
 		for r := 1; r <= 40; r++ {
 			w := randWeight(t, name, f.Block, r, 5)
 			comparePacked(t, "rows", w, randFloats(5*w.In, 4), 5)
@@ -215,6 +219,84 @@ func TestQuantizePanel(t *testing.T) {
 					sameBits(t, what, f[:], []float32{want.D[i], want.S32[i], want.S16[2*i], want.S16[2*i+1]})
 				}
 			}
+		}
+	}
+}
+
+// TestMatMulPackedExtremes: bytes that are all the same bring quants and sums to their limits,
+// in which a kernel that saturates would show.
+func TestMatMulPackedExtremes(t *testing.T) {
+	for _, name := range integerFormats {
+		f, _ := quant.Lookup(name)
+		for _, fill := range []byte{0x00, 0x7f, 0x80, 0x88, 0xf0, 0xff} {
+			w := randWeight(t, name, 2*f.Block, 17, 1)
+			for b := 0; b < len(w.Data); b += f.Bytes {
+				block := w.Data[b:][:f.Bytes]
+				scales := bytes.Clone(block)
+				for i := range block {
+					block[i] = fill
+				}
+				for _, at := range halves[name] {
+					copy(block[at:], scales[at:at+2])
+				}
+				if name == "MXFP4" {
+					block[0] = scales[0]
+				}
+			}
+			const tokens = 7
+			x := make([]float32, tokens*w.In)
+			for i := range x {
+				x[i] = 1
+				if i/w.In%2 == 1 || i/w.In == 4 && i&1 == 1 {
+					x[i] = -1
+				}
+			}
+			comparePacked(t, fmt.Sprintf("all %#x", fill), w, x, tokens)
+			comparePacked(t, fmt.Sprintf("all %#x", fill), w, x[w.In:], 1)
+		}
+	}
+}
+
+// TestMatMulPackedSpecials: infinite and NaN scales, subnormal ones, and damaged activations.
+func TestMatMulPackedSpecials(t *testing.T) {
+	for _, name := range integerFormats {
+		f, _ := quant.Lookup(name)
+		w := randWeight(t, name, 3*f.Block, 16, 1)
+		for i, at := range halves[name] {
+			for r, v := range []uint16{0x7c00, 0xfc00, 0x7e01, 1, 0x8001, 0x03ff, 0x7bff, 0x8000, 0} {
+				binary.LittleEndian.PutUint16(w.Row((r + 5*i) % 16)[f.Bytes+at:], v)
+			}
+		}
+		if name == "MXFP4" {
+			for r, v := range []byte{0, 1, 2, 3, 254, 255} {
+				w.Row(r)[f.Bytes] = v
+			}
+		}
+		x := randFloats(6*w.In, 4)
+		for i := range w.In {
+			x[w.In+i] *= 0x1p-100
+			x[2*w.In+i] *= 0x1p100
+		}
+		x[3*w.In+7] = float32(math.NaN())
+		x[4*w.In+40] = float32(math.Inf(1))
+		comparePacked(t, "specials", w, x, 6)
+		comparePacked(t, "specials", w, x[w.In:], 4)
+	}
+}
+
+func TestMatMulPackedAllocatesNothing(t *testing.T) {
+	w := mustPack(t, randWeight(t, "Q4_K", 256, 40, 1))
+	x, out := randFloats(9*256, 1), make([]float32, 9*40)
+	for _, tier := range Tiers() {
+		acts, s := QActs{Tier: tier}, Scratch{}
+		if n := testing.AllocsPerRun(10, func() {
+			for _, tokens := range []int{9, 3, 1} {
+				acts.Quantize(x, 256, tokens, 256)
+				MatMulPacked(out, 40, w, 0, 3, nil, &acts, &s)
+				w.GetRow(out, 3, &s)
+			}
+		}); n != 0 {
+			t.Errorf("%v: %v allocations", tier, n)
 		}
 	}
 }

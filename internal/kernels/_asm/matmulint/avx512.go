@@ -422,6 +422,9 @@ func expand512(f *format) {
 	}
 	rowLoop(func() {
 		blockLoop(f, u.head, func() {
+			for i := 0; i < f.blockBytes(); i += 64 {
+				op("PREFETCHT0", mem(regW, i+prefetch))
+			}
 			u.scales()
 			u.quants()
 			for i, w := range u.w {
