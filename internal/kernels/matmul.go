@@ -60,6 +60,7 @@ type Scratch struct {
 
 	partial []float32 // results of a row block that is not whole
 	lines   []byte    // expanded weights
+	encoded []byte    // rows in another format
 }
 
 // intMatrix is what the plain products need of a weight, packed or not.

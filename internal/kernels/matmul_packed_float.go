@@ -216,10 +216,13 @@ func (p *floatProduct) panel(b0, b1, r, t0, t1, k, n int) {
 	if k+n == p.w.In {
 		next.at = b1 * size
 	}
-	share := (n*part*maxFloatTokens/(t1-t0) + 64) &^ 63
-	for t := t0; t < t1; t += maxFloatTokens {
+	// Tiles are about equally wide: 7 tokens are 4 and 3, since one alone would have too few chains.
+	count := (t1 - t0 + maxFloatTokens - 1) / maxFloatTokens
+	width := (t1 - t0 + count - 1) / count
+	share := (n*part/count + 63) &^ 63
+	for t := t0; t < t1; t += width {
 		next.fetch(share)
-		tokens := min(maxFloatTokens, t1-t)
+		tokens := min(width, t1-t)
 		for i := range groups[:used] {
 			g := &groups[i]
 			g.tiles.byTokens[tokens-1](&p.out[t*p.outStride+g.r], uintptr(p.outStride)*4, g.panel,
