@@ -1,6 +1,6 @@
 // Package testfiles finds the reference files that tests compare with and that are too
 // large to be part of the module: the shared folder (golden results, models) and the folder
-// of the judge (vocabularies and chat templates of many models).
+// of the oracle, llama.cpp (headers, vocabularies and chat templates of many models).
 //
 // A test that needs a file which is not there is skipped and says so, unless
 // MINFER_REQUIRE_SHARED=1 demands that all be there, as continuous integration does.
@@ -27,7 +27,7 @@ func sharedRoot() string {
 	return filepath.Join(repository(), "..", "shared")
 }
 
-// Oracle returns the path of a file in the judge's folder: $ORACLE_DIR or, by default,
+// Oracle returns the path of a file in the oracle's folder: $ORACLE_DIR or, by default,
 // minfer-oracle in the user's cache.
 func Oracle(t testing.TB, elem ...string) string {
 	t.Helper()
