@@ -109,6 +109,25 @@ func ExampleNewReader() {
 	// arch: file is no valid "llama" model: tensor "token_types.weight" of shape [32 1] is missing; tensor "output.weight" has shape [32 40], want [32 32]
 }
 
+// Most architectures are a Decoder with a few things set.
+func ExampleReader_ReadDecoder() {
+	f, err := tiny("llama").file()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := arch.NewReader(f)
+	h := r.Hyperparameters()
+	h.RoPE.Style = graph.RoPEInterleaved
+	d := r.ReadDecoder(h, false)
+	if err := r.Err(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(len(d.Layers), d.Layers[1].FFN.Down.Name, d.Head.Output.Name)
+	// Output: 2 blk.1.ffn_down.weight output.weight
+}
+
 func ExampleDeclareInputs() {
 	b := graph.NewBuilder(graph.Params{Tokens: 4, Outputs: 2})
 	in := arch.DeclareInputs(b)

@@ -40,6 +40,35 @@ func ExampleAssign() {
 	//   split 1: gpu, nodes 2 to 2, in doubled, out nothing: 1 Silu
 }
 
+// Two graphs share the regions of layer 0. One stores by a fused operation that the gpu
+// lacks, so the layer of both goes to the cpu.
+func ExamplePlaceLayers() {
+	const head = "graph {Tokens=1 Outputs=1 Cells=16}\n" +
+		"%0 = Input() \"x\" F32 [4]\n%1 = Input() \"positions\" I32 [1]\n%2 = Input() \"cells\" I32 [1]\n"
+	plain, err := graph.Parse(head + "%3 = KVStore(%0 %0 %2) \"stored\" F32 [4]\noutput %0\n")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fused, err := graph.Parse(head + "%3 = QKVBiasRopeStore(%0 %0 %0 %1 %2) {RoPE={Base=10000 Scale=1 Dim=4 Heads=1 HeadDim=4} KVHeads=1} \"stored\" F32 [4]\noutput %3\n")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	devices := []sched.Device{
+		{Name: "gpu", Capabilities: null.Only(graph.KindKVStore)},
+		{Name: "cpu", Capabilities: null.Everything()},
+	}
+	layers, err := sched.PlaceLayers(devices, plain, fused)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	layers.Pin(plain)
+	fmt.Println(layers, plain.Lookup("stored").Device)
+	// Output: map[0:cpu] cpu
+}
+
 func ExampleSplits() {
 	g, err := graph.Parse(placed)
 	if err != nil {
