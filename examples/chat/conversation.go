@@ -28,7 +28,7 @@ type conversation struct {
 }
 
 func openConversation(s *settings, stdout io.Writer, notes *notes) (*conversation, error) {
-	model, err := s.open()
+	model, err := s.open(notes)
 	if err != nil {
 		return nil, explain(err)
 	}

@@ -2,6 +2,7 @@
 //
 //	chat -m MODEL.gguf
 //	chat -m MODEL.gguf "Write one sentence about the sea."
+//	chat -m hf:OWNER/REPO:FILE.gguf
 //
 // Without -m it starts on the storyteller, a 3 MB model that is embedded in the program.
 // Answers go to the standard output and everything else to the standard error, so that
@@ -38,6 +39,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return fail(stderr, err)
 	}
 	c, err := openConversation(s, stdout, notes)
+	if errors.Is(err, context.Canceled) {
+		fail(stderr, err)
+		return exitInterrupted
+	}
 	if err != nil {
 		return fail(stderr, err)
 	}
@@ -67,7 +72,10 @@ func short(err error) string { return strings.TrimPrefix(err.Error(), "minfer: "
 // explain puts an error in terms of this program where the library's are not.
 func explain(err error) error {
 	var file *fs.PathError
+	var fetching *minfer.FetchError
 	switch {
+	case errors.As(err, &fetching):
+		return err // it says all, and its files are those of the cache
 	case errors.As(err, &file):
 		return fmt.Errorf("cannot read %s: %w", file.Path, file.Err)
 	case errors.Is(err, minfer.ErrNoChatTemplate):

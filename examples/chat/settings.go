@@ -18,7 +18,7 @@ import (
 
 // settings are the command line.
 type settings struct {
-	model     string // path, or "" for the storyteller
+	model     string // what minfer.Fetch takes, or "" for the storyteller
 	prompt    string // "" for a conversation
 	system    string
 	template  string // path, or "" for the model's own
@@ -47,7 +47,7 @@ func defaultSampling() minfer.Sampling {
 func (s *settings) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("chat", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.StringVar(&s.model, "m", "", "path of the `model`, a GGUF file; the embedded storyteller if left out")
+	f.StringVar(&s.model, "m", "", "`model`: a GGUF file, hf:OWNER/REPO:FILE.gguf, ollama:NAME:TAG or an https address to download it from, or the name of one downloaded before; the embedded storyteller if left out")
 	f.StringVar(&s.system, "system", "", "system `message`")
 	f.StringVar(&s.template, "template", "", "`file` with a chat template to use instead of the model's")
 	f.StringVar(&s.backends, "backends", "", "devices, the preferred first, such as `cuda,cpu`")
@@ -113,8 +113,8 @@ func usage() string {
 	return b.String()
 }
 
-// open opens the model.
-func (s *settings) open() (*minfer.Model, error) {
+// open opens the model, after downloading it if need be.
+func (s *settings) open(notes *notes) (*minfer.Model, error) {
 	options := []minfer.Option{minfer.WithThreads(s.threads)}
 	if s.kv == "f32" {
 		options = append(options, minfer.WithKVType(graph.F32))
@@ -132,7 +132,11 @@ func (s *settings) open() (*minfer.Model, error) {
 	if s.model == "" {
 		return minfer.OpenBytes(storyteller.Model, options...)
 	}
-	return minfer.Open(s.model, options...)
+	path, err := download(s.model, notes)
+	if err != nil {
+		return nil, err
+	}
+	return minfer.Open(path, options...)
 }
 
 func (s *settings) sessionOptions() []minfer.SessionOption {
