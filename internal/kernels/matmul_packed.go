@@ -22,7 +22,7 @@ type vectorKernels struct {
 
 	vec    [packedFormats][3]productFunc // by format, for 1, 2 and 4 tokens
 	expand [packedFormats]expandFunc
-	tile   [2][2][4]productFunc // by group (32, 16), minimum, and logarithm of a tile's tokens
+	tile   [2][2][4]productFunc // by group (32, 16), minimum, and widthIndex
 	wide   [4]productFunc       // instead for quants of 8 bits, or nil
 	pair   [2][2]productFunc    // pairs of row blocks, largest tile; or nil
 
@@ -116,7 +116,7 @@ func matMulVectors(k *vectorKernels, out []float32, outStride int, w *Packed, bl
 		n := min(step, block1-b)
 		for t := 0; t < acts.Tokens; {
 			width := tileWidth(acts.Tokens-t, k.maxTile)
-			k.vec[w.layout.index][logWidth(width)](unsafe.SliceData(w.block(b)), unsafe.SliceData(acts.panel(t)), unsafe.SliceData(acts.panel16(t)),
+			k.vec[w.layout.index][widthIndex(width)](unsafe.SliceData(w.block(b)), unsafe.SliceData(acts.panel(t)), unsafe.SliceData(acts.panel16(t)),
 				bytesAt(out, t*outStride+(b-block0)*PackedRows), biasAt(bias, b, n), w.In/w.Format.Block, n, outStride)
 			t += width
 		}
@@ -162,7 +162,7 @@ func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32, t0,
 			pairs = n / 2
 		}
 		m.call(m.pair, out, t, b, 0, pairs, 2, bias)
-		m.call(m.tile[logWidth(width)], out, t, b, 2*pairs, n-2*pairs, 1, bias)
+		m.call(m.tile[widthIndex(width)], out, t, b, 2*pairs, n-2*pairs, 1, bias)
 		t += width
 	}
 }
@@ -175,8 +175,8 @@ func (m *expandedProduct) call(f productFunc, out []float32, t, b, i, n, rows in
 	}
 }
 
-// logWidth returns the logarithm of a tile's width.
-func logWidth(width int) int { return bits.TrailingZeros(uint(width)) }
+// widthIndex numbers the widths of tiles: 1, 2, 4, and a larger one.
+func widthIndex(width int) int { return bits.Len(uint(width - 1)) }
 
 func bytesAt(x []float32, i int) *byte { return (*byte)(unsafe.Pointer(&x[i])) }
 

@@ -18,7 +18,7 @@ func kernelsOf(t Tier) *vectorKernels {
 // Formats are in the order of packedLayouts' indexes.
 
 var kernels512 = vectorKernels{
-	maxTile: 8,
+	maxTile: 6,
 	vec: [packedFormats][3]productFunc{
 		{vec512Q4_0x1, vec512Q4_0x2, vec512Q4_0x4},
 		{vec512Q4_1x1, vec512Q4_1x2, vec512Q4_1x4},
@@ -51,15 +51,15 @@ var kernels512 = vectorKernels{
 	},
 	tile: [2][2][4]productFunc{
 		{
-			{tile512g32x1, tile512g32x2, tile512g32x4, tile512g32x8},
-			{tile512g32minx1, tile512g32minx2, tile512g32minx4, tile512g32minx8},
+			{tile512g32x1, tile512g32x2, tile512g32x4, tile512g32x6},
+			{tile512g32minx1, tile512g32minx2, tile512g32minx4, tile512g32minx6},
 		},
 		{
-			{tile512g16x1, tile512g16x2, tile512g16x4, tile512g16x8},
-			{tile512g16minx1, tile512g16minx2, tile512g16minx4, tile512g16minx8},
+			{tile512g16x1, tile512g16x2, tile512g16x4, tile512g16x6},
+			{tile512g16minx1, tile512g16minx2, tile512g16minx4, tile512g16minx6},
 		},
 	},
-	pair:     [2][2]productFunc{{pair512g32x8, pair512g32minx8}, {pair512g16x8, pair512g16minx8}},
+	pair:     [2][2]productFunc{{pair512g32x6, pair512g32minx6}, {pair512g16x6, pair512g16minx6}},
 	quantize: quantize512,
 }
 

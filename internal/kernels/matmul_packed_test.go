@@ -100,7 +100,7 @@ func TestPackedSizeRefuses(t *testing.T) {
 }
 
 func TestTilesCoverABatch(t *testing.T) {
-	for _, largest := range []int{4, 8} {
+	for _, largest := range []int{4, 6, 8} {
 		for tokens := 1; tokens < 70; tokens++ {
 			for at := 0; at < tokens; {
 				width := tileWidth(tokens-at, largest)

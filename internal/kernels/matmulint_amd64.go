@@ -297,15 +297,15 @@ func tile512g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //go:noescape
 func tile512g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32x8 multiplies row blocks of expanded weights with a tile of 8 tokens.
+// tile512g32x6 multiplies row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func tile512g32x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// pair512g32x8 multiplies pairs of row blocks of expanded weights with a tile of 8 tokens.
+// pair512g32x6 multiplies pairs of row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func pair512g32x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func pair512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // tile512g32minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
@@ -322,15 +322,15 @@ func tile512g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, b
 //go:noescape
 func tile512g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g32minx8 multiplies row blocks of expanded weights with a tile of 8 tokens.
+// tile512g32minx6 multiplies row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func tile512g32minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// pair512g32minx8 multiplies pairs of row blocks of expanded weights with a tile of 8 tokens.
+// pair512g32minx6 multiplies pairs of row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func pair512g32minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func pair512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // tile512g16x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
@@ -347,15 +347,15 @@ func tile512g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //go:noescape
 func tile512g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16x8 multiplies row blocks of expanded weights with a tile of 8 tokens.
+// tile512g16x6 multiplies row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func tile512g16x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// pair512g16x8 multiplies pairs of row blocks of expanded weights with a tile of 8 tokens.
+// pair512g16x6 multiplies pairs of row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func pair512g16x8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func pair512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // tile512g16minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
@@ -372,15 +372,15 @@ func tile512g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, b
 //go:noescape
 func tile512g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// tile512g16minx8 multiplies row blocks of expanded weights with a tile of 8 tokens.
+// tile512g16minx6 multiplies row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func tile512g16minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
-// pair512g16minx8 multiplies pairs of row blocks of expanded weights with a tile of 8 tokens.
+// pair512g16minx6 multiplies pairs of row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func pair512g16minx8(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func pair512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // vecAVX2Q4_0x1 multiplies packed weights with the activations of 1 tokens.
 //

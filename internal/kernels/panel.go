@@ -1,9 +1,12 @@
 package kernels
 
-import "unsafe"
+import (
+	"math/bits"
+	"unsafe"
+)
 
 // Activations for vector kernels lie in panels: the tokens of a batch are cut into tiles
-// of the largest width a tier has, 4 or 8, and then, what is left, of 4, 2 and 1, and the blocks of a tile's tokens into records.
+// of the largest width a tier has, 4 or 6, and then, what is left, of 4, 2 and 1, and the blocks of a tile's tokens into records.
 // A record of c tokens has, of a block of 32 values (little-endian, [c] meaning one for
 // each token):
 //
@@ -24,21 +27,17 @@ const (
 	panelSums16 = 16 // and of its sums of 16
 )
 
-// tileWidth returns the number of tokens in the first tile of so many; largest is a power of two.
+// tileWidth returns the number of tokens in the first tile of so many.
 func tileWidth(tokens, largest int) int {
-	for tokens < largest {
-		largest /= 2
+	if tokens >= largest {
+		return largest
 	}
-	return largest
+	return 1 << (bits.Len(uint(tokens)) - 1)
 }
 
 // tileOf returns the tile of token t, its first token and its width.
 func tileOf(tokens, t, largest int) (first, width int) {
-	if full := tokens &^ (largest - 1); t < full {
-		return t &^ (largest - 1), largest
-	} else {
-		first = full
-	}
+	first = min(t, tokens-tokens%largest) / largest * largest
 	for {
 		width = tileWidth(tokens-first, largest)
 		if t < first+width {

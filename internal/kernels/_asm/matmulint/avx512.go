@@ -28,10 +28,10 @@ func avx512() {
 	}
 	for _, group := range []int{32, 16} {
 		for _, min := range []bool{false, true} {
-			for _, c := range []int{1, 2, 4, 8} {
+			for _, c := range []int{1, 2, 4, maxTile512} {
 				tile512(group, min, c)
 			}
-			pair512(group, min, 8)
+			pair512(group, min)
 		}
 	}
 }
@@ -509,11 +509,16 @@ func tile512(group int, minimum bool, c int) {
 	})
 }
 
+// maxTile512 is the width of a tile for which a pair of row blocks fills the registers with 12
+// accumulators and 12 sums. A dot product takes 5 cycles and two begin in each, so 10 sums
+// have to be in the making.
+const maxTile512 = 6
+
 // pair512 multiplies two row blocks, so that an activation that was broadcast is used twice:
 // loads, not products, are what a tile of one row block waits for.
-func pair512(group int, minimum bool, c int) {
+func pair512(group int, minimum bool) {
+	const c, batch = maxTile512, maxTile512
 	product(tileName("pair512", group, minimum, c), fmt.Sprintf("multiplies pairs of row blocks of expanded weights with a tile of %d tokens.", c))
-	const batch = 4
 	acc := [2][]reg.VecPhysical{zmm[:c], zmm[c : 2*c]}
 	sums := [2][]reg.VecPhysical{zmm[2*c : 2*c+batch], zmm[2*c+batch : 2*c+2*batch]}
 	free := zmm[2*c+2*batch:]
@@ -538,6 +543,7 @@ func pair512(group int, minimum bool, c int) {
 				}
 				for g := range group / 4 {
 					for r := range 2 {
+						op("PREFETCHT0", mem(weights[r], 2*expBytes(group, minimum)+256*h+64*g))
 						op("VMOVDQU64", mem(weights[r], 256*h+64*g), w[r])
 					}
 					for i := range batch {
