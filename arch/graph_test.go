@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +13,7 @@ import (
 	"github.com/minfer/minfer/backend/null"
 	"github.com/minfer/minfer/fusion"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/testfiles"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -61,7 +60,7 @@ func TestGoldenGraphs(t *testing.T) {
 				fuse(t, g)
 				fmt.Fprintf(&got, "# %s\n%s\n", run.name, g)
 			}
-			golden(t, family+".txt", got.Bytes())
+			testfiles.Golden(t, *update, family+".txt", got.Bytes())
 		})
 	}
 }
@@ -74,28 +73,6 @@ func fuse(t *testing.T, g *graph.Graph) {
 	}
 	if _, err := fusion.Run(g, func(string) *backend.Capabilities { return null.Everything() }); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A checkout may have given text files the line ends of its system.
-	want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s differs (run with -update if that is meant):\n%s", name, d)
 	}
 }
 

@@ -6,39 +6,14 @@ import (
 	"errors"
 	"flag"
 	"image/png"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/testfiles"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
-
-// golden compares with a file in testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A checkout may have given text files the line ends of its system.
-	want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s differs (run with -update if that is meant):\n%s", name, d)
-	}
-}
 
 // exported has two devices, a dead node and a name that needs escapes.
 func exported(t *testing.T) *graph.Graph {
@@ -73,7 +48,7 @@ func TestWriteDOT(t *testing.T) {
 	if err := g.Clone().WriteDOT(&b); err != nil || a.String() != b.String() {
 		t.Fatalf("equal graphs are drawn differently (%v)", err)
 	}
-	golden(t, "decoder.dot", a.Bytes())
+	testfiles.Golden(t, *update, "decoder.dot", a.Bytes())
 
 	dot, err := exec.LookPath("dot")
 	if err != nil {
@@ -96,7 +71,7 @@ func TestWriteJSON(t *testing.T) {
 	if err := g.WriteJSON(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "decoder.json", b.Bytes())
+	testfiles.Golden(t, *update, "decoder.json", b.Bytes())
 	var back struct {
 		Format  string
 		Version int
