@@ -20,14 +20,20 @@ func decoder(t *testing.T, device string, p graph.Params, layers int) (*graph.Gr
 	if err != nil {
 		t.Fatal(err)
 	}
+	return g, planOn(t, g, device)
+}
+
+// planOn puts all nodes of a graph on a device and plans it.
+func planOn(t *testing.T, g *graph.Graph, device string) *alloc.Plan {
+	t.Helper()
 	for i := range g.Nodes {
 		g.Nodes[i].Device = device
 	}
-	pl, err := alloc.NewPlan(g)
+	p, err := alloc.NewPlan(g)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g, pl
+	return p
 }
 
 func bind(t *testing.T, a *alloc.Allocator, g *graph.Graph, p *alloc.Plan) *alloc.Binding {
@@ -205,14 +211,7 @@ func wideGraph(t *testing.T, device string) (*graph.Graph, *alloc.Plan) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range g.Nodes {
-		g.Nodes[i].Device = device
-	}
-	p, err := alloc.NewPlan(g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g, p
+	return g, planOn(t, g, device)
 }
 
 func TestGrowKVKeepsContents(t *testing.T) {
