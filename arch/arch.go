@@ -17,14 +17,22 @@
 //	return m, r.Err()
 //
 // Build then lists the operations. What transformers have in common is there as
-// blocks: [DeclareInputs], [Attention], [GatedFFN], [Head]. A definition reads like the
-// figure of the paper: see arch/qwen3.
+// blocks: [DeclareInputs], [Attention], [GatedFFN], [Head], and for the form that most
+// of them share as a whole, [Decoder]. A definition reads like the figure of the paper:
+// see arch/qwen3.
 //
 // # Rules for Build
 //
 // The graph must be a function of the parameters alone, so Build may not consult
 // anything else that changes. Fused operations may be built only where Params.Fusion
 // says so. Weights are referred to by name and must exist in the file.
+//
+// # Errors and concurrency
+//
+// A file of an architecture that is not registered is an [*UnknownError], which lists
+// those that are; one that lacks what its architecture needs is an [*InvalidError] with
+// all faults. Sizes from the file are bounded before anything is made of them. The registry
+// and definitions are safe for concurrent use, a Reader is not.
 package arch
 
 import (
