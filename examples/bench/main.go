@@ -1,0 +1,314 @@
+// Bench measures how fast a model reads prompts and generates, and how well it predicts a
+// text:
+//
+//	bench -m MODEL.gguf                    512 tokens read, 64 generated, at an empty context
+//	bench -m MODEL.gguf -d 0,2048 -t 1,2   generation after 2048 tokens too, on 1 and 2 threads
+//	bench -m MODEL.gguf -ppl FILE          the perplexity of a text
+//
+// Every figure is measured -r times in turn with the others, so that all of them see the
+// same moods of the machine, and the median is printed with the extremes. -vs runs
+// another program once a round, for a comparison under the same conditions.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/minfer/minfer"
+	"github.com/minfer/minfer/examples/storyteller"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// settings are what the command line asks for.
+type settings struct {
+	model    string
+	prompt   int
+	generate int
+	depths   []int
+	threads  []int
+	rounds   int
+	backends string
+	text     string // file whose perplexity is wanted
+	versus   string // command to run once a round
+}
+
+func parse(args []string, stderr io.Writer) (*settings, error) {
+	s := &settings{depths: []int{0}, threads: []int{0}}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&s.model, "m", "", "model `file`; without it the embedded storyteller")
+	f.IntVar(&s.prompt, "p", 512, "`tokens` of the prompt; 0 leaves prompts out")
+	f.IntVar(&s.generate, "n", 64, "`tokens` to generate; 0 leaves generation out")
+	f.Func("d", "`depths`: tokens in the context before generation, separated by commas (default 0)", numbers(&s.depths))
+	f.Func("t", "`threads`, separated by commas; 0 is one per processor (default 0)", numbers(&s.threads))
+	f.IntVar(&s.rounds, "r", 4, "`rounds`")
+	f.StringVar(&s.backends, "backends", "", "devices by `name`, separated by commas")
+	f.StringVar(&s.text, "ppl", "", "print the perplexity of the text in `file`")
+	f.StringVar(&s.versus, "vs", "", "`command` to run once a round; its output is shown")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 || s.prompt < 0 || s.generate < 0 || s.rounds < 1 {
+		return nil, fmt.Errorf("want no arguments beside flags, -p and -n of 0 or more, -r of 1 or more")
+	}
+	return s, nil
+}
+
+func numbers(dst *[]int) func(string) error {
+	return func(list string) error {
+		*dst = nil
+		for _, field := range strings.Split(list, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(field))
+			if err != nil || n < 0 {
+				return fmt.Errorf("%q is no list of numbers from 0 on", list)
+			}
+			*dst = append(*dst, n)
+		}
+		return nil
+	}
+}
+
+func run(args []string, stdout, stderr io.Writer) error {
+	s, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	if s.text != "" {
+		return perplexity(s, stdout)
+	}
+	return measure(s, stdout)
+}
+
+func (s *settings) open(threads int) (*minfer.Model, error) {
+	opts := []minfer.Option{minfer.WithThreads(threads)}
+	if s.backends != "" {
+		opts = append(opts, minfer.WithBackends(strings.Split(s.backends, ",")...))
+	}
+	if s.model == "" {
+		return minfer.OpenBytes(storyteller.Model, opts...)
+	}
+	return minfer.Open(s.model, opts...)
+}
+
+// figure is one row of the table: something that is measured once a round.
+type figure struct {
+	name    string
+	measure func() (tokens int, took time.Duration, err error)
+	rates   []float64 // tokens per second, one per round
+}
+
+func measure(s *settings, stdout io.Writer) error {
+	var figures []*figure
+	for _, threads := range s.threads {
+		begun := time.Now()
+		m, err := s.open(threads)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		if len(figures) == 0 {
+			describe(stdout, m, time.Since(begun))
+		}
+		list, err := s.figures(m, threads)
+		if err != nil {
+			return err
+		}
+		figures = append(figures, list...)
+	}
+	for range s.rounds {
+		for _, f := range figures {
+			tokens, took, err := f.measure()
+			if err != nil {
+				return fmt.Errorf("%s: %w", f.name, err)
+			}
+			f.rates = append(f.rates, float64(tokens)/took.Seconds())
+		}
+		if err := s.runVersus(stdout); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(stdout, "%-28s %10s %10s %10s\n", "tokens per second", "median", "least", "most")
+	for _, f := range figures {
+		slices.Sort(f.rates)
+		fmt.Fprintf(stdout, "%-28s %10.1f %10.1f %10.1f\n", f.name, median(f.rates), f.rates[0], f.rates[len(f.rates)-1])
+	}
+	return nil
+}
+
+func describe(w io.Writer, m *minfer.Model, opened time.Duration) {
+	info := m.Info()
+	fmt.Fprintf(w, "%s, %s, %.0f M parameters, %.1f MiB, on %s; opened in %v\n", info.Name, info.Architecture,
+		float64(info.Parameters)/1e6, float64(info.Bytes)/(1<<20), strings.Join(info.Devices, ","), opened.Round(time.Millisecond))
+}
+
+func median(sorted []float64) float64 {
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// figures lists what is measured on a model: each has a session of its own.
+func (s *settings) figures(m *minfer.Model, threads int) ([]*figure, error) {
+	var list []*figure
+	suffix := ""
+	if threads > 0 {
+		suffix = fmt.Sprintf(", %d threads", threads)
+	}
+	if s.prompt > 0 {
+		session, err := m.NewSession(minfer.WithContext(s.prompt), minfer.WithBatch(s.prompt))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &figure{
+			name:    fmt.Sprintf("prompt of %d%s", s.prompt, suffix),
+			measure: func() (int, time.Duration, error) { return readPrompt(session, s.prompt) },
+		})
+	}
+	for _, depth := range s.depths {
+		if s.generate == 0 {
+			break
+		}
+		session, err := m.NewSession(minfer.WithContext(depth + s.generate + 1))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &figure{
+			name:    fmt.Sprintf("generation at %d%s", depth, suffix),
+			measure: func() (int, time.Duration, error) { return generate(session, depth, s.generate) },
+		})
+	}
+	return list, nil
+}
+
+// text returns n tokens. Speed does not depend on which.
+func text(m *minfer.Model, n int) []minfer.Token {
+	tokens := make([]minfer.Token, n)
+	for i := range tokens {
+		tokens[i] = minfer.Token((i*7 + 11) % m.Info().Vocab)
+	}
+	return tokens
+}
+
+func readPrompt(s *minfer.Session, n int) (int, time.Duration, error) {
+	tokens := text(s.Model(), n)
+	if err := s.Rewind(0); err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	_, err := s.Eval(context.Background(), tokens)
+	return n, time.Since(begun), err
+}
+
+// generate measures n steps of one token each, after depth+1 tokens.
+func generate(s *minfer.Session, depth, n int) (int, time.Duration, error) {
+	tokens := text(s.Model(), depth+n+1)
+	if err := s.Rewind(min(s.Len(), depth+1)); err != nil {
+		return 0, 0, err
+	}
+	if have := s.Len(); have < depth+1 {
+		if _, err := s.Eval(context.Background(), tokens[have:depth+1]); err != nil {
+			return 0, 0, err
+		}
+	}
+	begun := time.Now()
+	for i := depth + 1; i < len(tokens); i++ {
+		if _, err := s.Eval(context.Background(), tokens[i:i+1]); err != nil {
+			return 0, 0, err
+		}
+	}
+	return n, time.Since(begun), nil
+}
+
+func (s *settings) runVersus(stdout io.Writer) error {
+	if s.versus == "" {
+		return nil
+	}
+	fields := strings.Fields(s.versus)
+	command := exec.Command(fields[0], fields[1:]...)
+	command.Stdout, command.Stderr = stdout, stdout
+	return command.Run()
+}
+
+// perplexity prints exp of the mean negative log-likelihood of a text's tokens, each
+// predicted from what comes before it in the same window: windows of the context follow one
+// another, and the first half of each only serves as what comes before.
+func perplexity(s *settings, stdout io.Writer) error {
+	content, err := os.ReadFile(s.text)
+	if err != nil {
+		return err
+	}
+	m, err := s.open(s.threads[0])
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	tokens, err := m.Tokenizer().Encode(string(content), minfer.EncodeOptions{AddSpecial: true})
+	if err != nil {
+		return err
+	}
+	window := min(m.Info().ContextLength, 512)
+	var sum float64
+	var count int
+	for from := 0; from+1 < len(tokens); from += window / 2 {
+		to := min(from+window, len(tokens))
+		judged := from + window/2
+		if from == 0 {
+			judged = 1
+		}
+		loss, n, err := windowLoss(m, tokens[from:to], judged-from)
+		if err != nil {
+			return err
+		}
+		sum, count = sum+loss, count+n
+		if to == len(tokens) {
+			break
+		}
+	}
+	if count == 0 {
+		return fmt.Errorf("%s has %d tokens, too few to predict any", s.text, len(tokens))
+	}
+	fmt.Fprintf(stdout, "perplexity %.4f over %d tokens, in windows of %d\n", math.Exp(sum/float64(count)), count, window)
+	return nil
+}
+
+// windowLoss returns the summed negative log-likelihood of the tokens from judged on.
+func windowLoss(m *minfer.Model, tokens []minfer.Token, judged int) (loss float64, n int, err error) {
+	session, err := m.NewSession(minfer.WithContext(len(tokens)))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer session.Close()
+	rows, err := session.EvalAll(context.Background(), tokens[:len(tokens)-1])
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := max(judged, 1); i < len(tokens); i++ {
+		loss -= logProb(rows[i-1], tokens[i])
+		n++
+	}
+	return loss, n, nil
+}
+
+// logProb is the log-softmax of logits at a token.
+func logProb(logits []float32, t minfer.Token) float64 {
+	top := float64(slices.Max(logits))
+	var sum float64
+	for _, l := range logits {
+		sum += math.Exp(float64(l) - top)
+	}
+	return float64(logits[t]) - top - math.Log(sum)
+}

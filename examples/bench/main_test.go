@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestMeasure(t *testing.T) {
+	var out, errs bytes.Buffer
+	if err := run([]string{"-p", "16", "-n", "4", "-d", "0,8", "-t", "1,2", "-r", "2"}, &out, &errs); err != nil {
+		t.Fatal(err, errs.String())
+	}
+	for _, name := range []string{"prompt of 16, 1 threads", "generation at 0, 1 threads", "generation at 8, 2 threads"} {
+		m := regexp.MustCompile(`(?m)^` + name + ` +([0-9.]+) +([0-9.]+) +([0-9.]+)$`).FindStringSubmatch(out.String())
+		if m == nil {
+			t.Fatalf("no row %q in\n%s", name, out.String())
+		}
+		median, least, most := number(t, m[1]), number(t, m[2]), number(t, m[3])
+		if !(0 < least && least <= median && median <= most) {
+			t.Errorf("%s: median %v, least %v, most %v", name, median, least, most)
+		}
+	}
+}
+
+// TestPerplexity: the storyteller predicts a story of its own far better than other words.
+func TestPerplexity(t *testing.T) {
+	story := ppl(t, "There once was a brave fox who lived in a dark forest. His name was Hugo. Every day he dreamed of one thing. He wanted to find a friend.")
+	other := ppl(t, "Quarterly revenue fell short of analysts' expectations amid regulatory headwinds.")
+	if !(story > 1 && story < other/5) {
+		t.Errorf("perplexity of a story is %v and of other words %v", story, other)
+	}
+}
+
+func ppl(t *testing.T, text string) float64 {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := run([]string{"-ppl", file}, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	return number(t, strings.Fields(out.String())[1])
+}
+
+func TestLogProb(t *testing.T) {
+	if got, want := logProb([]float32{0, 0, 0, 0}, 2), math.Log(0.25); math.Abs(got-want) > 1e-12 {
+		t.Errorf("log-probability is %v, want %v", got, want)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, args := range [][]string{{"-d", "x"}, {"-r", "0"}, {"-p", "-1"}, {"extra"}, {"-m", "no such file"}, {"-ppl", "no such file"}} {
+		var out bytes.Buffer
+		if err := run(args, &out, &out); err == nil {
+			t.Errorf("%v: no error", args)
+		}
+	}
+}
+
+func number(t *testing.T, s string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
