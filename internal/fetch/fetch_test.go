@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -920,5 +921,47 @@ func TestWholeFileLeft(t *testing.T) {
 	holds(t, c, path, want)
 	if got := w.seen(); !reflect.DeepEqual(got, []string{"hub HEAD"}) {
 		t.Errorf("asked for %v", got)
+	}
+}
+
+// Environment variables that make the test's own program one of several that fetch.
+const (
+	envHelperURL   = "FETCH_TEST_URL"
+	envHelperCache = "FETCH_TEST_CACHE"
+)
+
+// TestProcesses has several processes fetch one model; it is downloaded once.
+func TestProcesses(t *testing.T) {
+	if address := os.Getenv(envHelperURL); address != "" {
+		if _, err := Get(ctx, "hf:someone/model:tiny.gguf", Config{CacheDir: os.Getenv(envHelperCache), HuggingFaceBase: address}); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	if runtime.GOOS == "js" {
+		t.Skip("there are no processes here")
+	}
+	w := newWorld(t)
+	want := model(t, 2<<20, 0, 1)
+	w.files["tiny.gguf"] = want
+	c := w.config(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestProcesses$")
+			cmd.Env = append(os.Environ(), envHelperURL+"="+w.URL, envHelperCache+"="+c.CacheDir)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	all.Wait()
+	path, err := Get(ctx, "tiny", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, c, path, want)
+	if n := w.downloads.Load(); n != 1 {
+		t.Errorf("%d downloads", n)
 	}
 }
