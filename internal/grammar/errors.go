@@ -70,7 +70,7 @@ type SchemaError struct {
 }
 
 func (e *SchemaError) Error() string {
-	return fmt.Sprintf("grammar: JSON schema at %q: %s", "#"+e.Pointer, e.Reason)
+	return fmt.Sprintf("grammar: JSON schema at %q: %s", excerpt("#"+e.Pointer), e.Reason)
 }
 
 // Is makes errors.Is find ErrInvalid or ErrUnsupported.
@@ -106,9 +106,9 @@ type RejectedError struct {
 
 func (e *RejectedError) Error() string {
 	if e.Token < 0 {
-		return fmt.Sprintf("grammar: rejected: %q cannot follow, from its byte %d on", e.Text, e.At)
+		return fmt.Sprintf("grammar: rejected: %q cannot follow, from its byte %d on", excerpt(e.Text), e.At)
 	}
-	return fmt.Sprintf("grammar: rejected: token %d (%q) cannot follow, from its byte %d on", e.Token, e.Text, e.At)
+	return fmt.Sprintf("grammar: rejected: token %d (%q) cannot follow, from its byte %d on", e.Token, excerpt(e.Text), e.At)
 }
 
 // Is makes errors.Is find ErrRejected.

@@ -132,76 +132,71 @@ func TestGBNFExamples(t *testing.T) {
 	}
 }
 
-// naive matches by trying everything: it returns all places of a text at which x can end
-// if it begins at one place.
+// naive matches by trying everything: it returns all places of a text, one bit each, at
+// which x can end if it begins at one place.
 type naive struct {
 	rules  []expr
 	text   string
 	budget int
 }
 
-func (n *naive) ends(x expr, at, depth int) map[int]bool {
+func (n *naive) after(x expr, places uint64, depth int) uint64 {
+	var out uint64
+	for p := 0; places>>p != 0; p++ {
+		if places>>p&1 != 0 {
+			out |= n.ends(x, p, depth)
+		}
+	}
+	return out
+}
+
+func (n *naive) ends(x expr, at, depth int) uint64 {
 	n.budget--
-	out := map[int]bool{}
 	if n.budget < 0 || depth > 200 {
-		return out
+		n.budget = -1
+		return 0
 	}
 	switch x := x.(type) {
 	case literal:
 		if strings.HasPrefix(n.text[at:], string(x)) {
-			out[at+len(x)] = true
+			return 1 << (at + len(x))
 		}
 	case chars:
 		for _, r := range n.text[at:] {
 			if x.set.contains(r) {
-				out[at+len(string(r))] = true
+				return 1 << (at + len(string(r)))
 			}
 			break
 		}
 	case sequence:
-		out[at] = true
+		out := uint64(1) << at
 		for _, part := range x {
-			next := map[int]bool{}
-			for p := range out {
-				for q := range n.ends(part, p, depth+1) {
-					next[q] = true
-				}
-			}
-			out = next
+			out = n.after(part, out, depth+1)
 		}
+		return out
 	case choice:
+		var out uint64
 		for _, part := range x {
-			for q := range n.ends(part, at, depth+1) {
-				out[q] = true
-			}
+			out |= n.ends(part, at, depth+1)
 		}
+		return out
 	case repeat:
-		front := map[int]bool{at: true}
-		for i := 0; len(front) > 0; i++ {
+		var out uint64
+		front := uint64(1) << at
+		for i := 0; front != 0 && (x.max == unbounded || i <= x.max); i++ {
 			if i >= x.min {
-				before := len(out)
-				for p := range front {
-					out[p] = true
-				}
-				if len(out) == before && i > x.min {
+				if x.max == unbounded && front&^out == 0 {
 					break
 				}
+				out |= front
 			}
-			if i == x.max {
-				break
-			}
-			next := map[int]bool{}
-			for p := range front {
-				for q := range n.ends(x.x, p, depth+1) {
-					next[q] = true
-				}
-			}
-			front = next
+			front = n.after(x.x, front, depth+1)
 		}
+		return out
 	case ref:
 		return n.ends(n.rules[x], at, depth+1)
 	}
-	return out
+	return 0
 }
 
 // randomGrammar writes a grammar over a few letters. A rule may call later rules
@@ -277,7 +272,7 @@ func TestRandomGrammars(t *testing.T) {
 		masker := g.Bind(toy)
 		for _, text := range texts {
 			n := naive{rules: p.set.bodies, text: text, budget: 20000}
-			want := n.ends(ref(0), 0, 0)[len(text)]
+			want := n.ends(ref(0), 0, 0)>>len(text)&1 != 0
 			if n.budget < 0 {
 				continue
 			}

@@ -3,7 +3,7 @@ package grammar
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/minfer/minfer/gguf"
@@ -105,11 +105,14 @@ func walk(t testing.TB, m *Masker, r *rand.Rand, tokens int) []byte {
 		}
 		id := allowed[r.IntN(len(allowed))]
 		if n > tokens || r.IntN(3) == 0 {
-			for _, b := range "\"}]1" {
-				if k := slices.IndexFunc(allowed, func(id int32) bool { return string(v.bytes(id)) == string(b) }); k >= 0 {
-					id = allowed[k]
-					break
+			var likely []int32
+			for _, id := range allowed {
+				if text := string(v.bytes(id)); len(text) == 1 && strings.Contains("\"}]b1", text) {
+					likely = append(likely, id)
 				}
+			}
+			if len(likely) > 0 {
+				id = likely[r.IntN(len(likely))]
 			}
 		}
 		if err := matcher.Accept(id); err != nil {

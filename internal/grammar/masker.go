@@ -221,7 +221,13 @@ func apply(mask []uint64, logits []float32, size int) int {
 		}
 		part := logits[64*i : min(64*i+64, len(logits))]
 		left += bits.OnesCount64(word)
-		if word == ^uint64(0) {
+		switch word {
+		case ^uint64(0):
+			continue
+		case 0:
+			for k := range part {
+				part[k] = negInf
+			}
 			continue
 		}
 		for forbidden := ^word; forbidden != 0; forbidden &= forbidden - 1 {

@@ -62,15 +62,25 @@ func regexpError(pattern string, err error) error {
 		if at := strings.Index(pattern, parse.Expr); at > 0 {
 			e.Column = at + 1
 		}
-		e.Reason = fmt.Sprintf("%s: %q", parse.Code, parse.Expr)
+		e.Reason = fmt.Sprintf("%s: %q", parse.Code, excerpt(parse.Expr))
 		switch parse.Code {
 		case syntax.ErrLarge, syntax.ErrNestingDepth, syntax.ErrInvalidRepeatSize:
 			return &LimitError{"instructions of a regular expression", maxInstructions}
 		case syntax.ErrInvalidPerlOp:
 			e.Unsupported = true
+		case syntax.ErrInvalidNamedCapture:
+			e.Unsupported = strings.HasPrefix(parse.Expr, "(?<=") || strings.HasPrefix(parse.Expr, "(?<!")
 		}
 	}
 	return e
+}
+
+// excerpt is as much of a text as an error should repeat.
+func excerpt(text string) string {
+	if len(text) > 80 {
+		return strings.ToValidUTF8(text[:80], "") + "..."
+	}
+	return text
 }
 
 // checkRegexp looks for what is not supported and adds up how many instructions the
@@ -86,7 +96,7 @@ func checkRegexp(pattern string, re *syntax.Regexp, size *int) error {
 	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		return &SyntaxError{
 			Language: "regular expression", Line: 1, Column: 1, Unsupported: true,
-			Reason: fmt.Sprintf("%q has a word or line boundary, which is not supported", pattern),
+			Reason: fmt.Sprintf("%q has a word or line boundary, which is not supported", excerpt(pattern)),
 		}
 	case syntax.OpLiteral:
 		own += len(re.Rune)

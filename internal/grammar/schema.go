@@ -117,21 +117,27 @@ func (s *schemaCompiler) limit(what string, limit int) {
 
 // rule returns the rule of the values that satisfy all schemas of a list.
 func (s *schemaCompiler) rule(parts []located) expr {
+	if len(parts) == 0 {
+		return s.json.value
+	}
 	var names []string
+	key := ""
 	for _, p := range parts {
 		names = append(names, p.pointer)
 	}
 	slices.Sort(names)
-	name := strings.Join(slices.Compact(names), " and ")
-	if r, ok := s.known[name]; ok {
+	for _, name := range slices.Compact(names) {
+		key += strconv.Quote(name)
+	}
+	if r, ok := s.known[key]; ok {
 		return r
 	}
 	if len(s.set.bodies) >= maxRules {
 		s.limit("rules", maxRules)
 		return choice{}
 	}
-	r := s.set.add(name, nil)
-	s.known[name] = r
+	r := s.set.add(parts[0].pointer, nil)
+	s.known[key] = r
 	s.pending = append(s.pending, pendingRule{r, parts})
 	return r
 }
