@@ -90,7 +90,8 @@ func (f Format) Marks() []string {
 }
 
 // Opening is the beginning of a call of the tool, up to its arguments, or of any tool if name
-// is "". An answer that is made to begin with it is a call.
+// is "". An answer that is made to begin with it is a call. It ends where tokens do in what
+// models write themselves.
 func (f Format) Opening(name string) string {
 	arguments := "arguments"
 	before := ""
@@ -105,7 +106,7 @@ func (f Format) Opening(name string) string {
 	if name == "" {
 		return before + `{"name": "`
 	}
-	return fmt.Sprintf(`%s{"name": %s, "%s": `, before, quote(name), arguments)
+	return fmt.Sprintf(`%s{"name": %s, "%s":`, before, quote(name), arguments)
 }
 
 // Closing is what follows the arguments of a single call.

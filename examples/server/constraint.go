@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/minfer/minfer"
+)
+
+// responseFormat is the form that an answer has to have.
+type responseFormat struct {
+	path   string // of the field, for errors
+	json   bool   // any JSON object
+	schema json.RawMessage
+}
+
+func (f responseFormat) free() bool { return !f.json && f.schema == nil }
+
+func readFormat(v value) responseFormat {
+	f := responseFormat{path: v.path}
+	if !v.exists() {
+		return f
+	}
+	o := v.object()
+	switch kind := o.get("type"); kind.text() {
+	case "text":
+	case "json_object":
+		f.json = true
+		if schema := o.get("schema"); schema.exists() { // as other servers take it
+			schema.need('{', "a JSON schema, which is an object")
+			f.json, f.schema, f.path = false, schema.raw, schema.path
+		}
+	case "json_schema":
+		schema := o.get("json_schema").object().get("schema")
+		schema.need('{', "a JSON schema, which is an object")
+		f.schema, f.path = schema.raw, schema.path
+	default:
+		kind.fail("it is none of text, json_object, json_schema")
+	}
+	return f
+}
+
+// constraint returns the options that keep an answer to its form.
+func constraint(f responseFormat) ([]minfer.GenerateOption, error) {
+	if f.free() {
+		return nil, nil
+	}
+	e := newError(http.StatusBadRequest, unsupported, "%s: only text is supported yet", f.path)
+	return nil, e.param(f.path)
+}
