@@ -8,6 +8,8 @@ import (
 	"io"
 	"sync"
 
+	"golang.org/x/exp/slices"
+
 	"github.com/minfer/minfer/arch"
 	_ "github.com/minfer/minfer/arch/llama"
 	_ "github.com/minfer/minfer/arch/qwen2"
@@ -39,6 +41,7 @@ type Model struct {
 	hyper     arch.Hyperparameters
 	tokenizer *tokenizer.Tokenizer
 	engine    *engine
+	info      Info
 
 	templateSource string
 	template       func() (*chattemplate.Template, error) // parsed once
@@ -89,7 +92,8 @@ func open(opts []Option, openFile func(*config) (*gguf.File, error)) (*Model, er
 	return m, nil
 }
 
-func newModel(f *gguf.File, c *config) (*Model, error) {
+func newModel(f *gguf.File, c *config) (_ *Model, err error) {
+	defer recovered(&err, "opening the model")
 	def, err := arch.Open(f)
 	if err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
@@ -109,6 +113,7 @@ func newModel(f *gguf.File, c *config) (*Model, error) {
 	if m.engine, err = newEngine(f, def, c); err != nil {
 		return nil, err
 	}
+	m.info = m.readInfo()
 	return m, nil
 }
 
@@ -177,8 +182,14 @@ type Info struct {
 	Devices       []string // in the order of preference
 }
 
-// Info returns what the model says about itself.
+// Info returns what the model says about itself, also after Close.
 func (m *Model) Info() Info {
+	info := m.info
+	info.Devices = slices.Clone(info.Devices)
+	return info
+}
+
+func (m *Model) readInfo() Info {
 	info := Info{
 		Vocab:         m.tokenizer.VocabSize(),
 		ContextLength: m.hyper.ContextLength,
@@ -198,8 +209,12 @@ func (m *Model) Info() Info {
 
 // Graph returns the graph of a forward pass as it would run: assigned to devices and
 // with the rewrites applied. Cells of p are rounded up to what a cache would have; zero
-// fields of p are filled in with what a session would use.
+// fields of p are filled in with what a session would use. Of p, Tokens, Outputs, Cells,
+// ExplicitSpan and Mode are looked at.
 func (m *Model) Graph(p graph.Params) (*graph.Graph, error) {
+	if p.Tokens > maxCells || p.Cells > maxCells {
+		return nil, optionErrorf("Graph", "%d tokens and %d cells, want at most %d", p.Tokens, p.Cells, maxCells)
+	}
 	if err := m.engine.enter(context.Background()); err != nil {
 		return nil, err
 	}

@@ -51,6 +51,9 @@ func newConfig(opts []Option) (*config, error) {
 		if err != nil {
 			return nil, &OptionError{Option: envThreads, Reason: strconv.Quote(v) + " is no number", Err: err}
 		}
+		if err := checkThreads(envThreads, n); err != nil {
+			return nil, err
+		}
 		c.threads = n
 	}
 	if os.Getenv(envGraphTrace) == "1" {
@@ -73,9 +76,16 @@ func newConfig(opts []Option) (*config, error) {
 // below what would hurt.
 const maxThreads = 1024
 
+func checkThreads(option string, n int) error {
+	if n < 0 || n > maxThreads {
+		return optionErrorf(option, "%d threads, want 1 to %d, or 0 for one per processor", n, maxThreads)
+	}
+	return nil
+}
+
 func (c *config) validate() error {
-	if c.threads < 0 || c.threads > maxThreads {
-		return optionErrorf("WithThreads", "%d threads, want 1 to %d, or 0 for one per processor", c.threads, maxThreads)
+	if err := checkThreads("WithThreads", c.threads); err != nil {
+		return err
 	}
 	if c.kvType != graph.F16 && c.kvType != graph.F32 {
 		return optionErrorf("WithKVType", "%v, want F16 or F32", c.kvType)
