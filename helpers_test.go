@@ -1,6 +1,7 @@
 package minfer_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -153,3 +154,5 @@ func readFile(t testing.TB, path string) []byte {
 func chatML(text string) string {
 	return "<|im_start|>user\n" + text + "<|im_end|>\n<|im_start|>assistant\n"
 }
+
+func newReader(data []byte) *bytes.Reader { return bytes.NewReader(data) }
