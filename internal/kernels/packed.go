@@ -53,7 +53,7 @@ type packedLayout struct {
 	quants
 	zero  int // the unsigned quant that means 0
 	table *[16]int8
-	raw   int // where a block of the file has its nibbles, if they can be copied as they are; or 0
+	raw   int // where a block of the file has its nibbles or bytes, if they need no unpacking; or 0
 	scale scaleKind
 }
 
@@ -80,9 +80,9 @@ const (
 var packedLayouts = map[string]*packedLayout{
 	"Q4_0":   {0, quantNibbles, 8, nil, 2, scaleHalf},
 	"Q4_1":   {1, quantNibbles, 0, nil, 4, scaleHalf},
-	"Q5_0":   {2, quantNibblesBit, 16, nil, 0, scaleHalf},
-	"Q5_1":   {3, quantNibblesBit, 0, nil, 0, scaleHalf},
-	"Q8_0":   {4, quantBytes, 128, nil, 0, scaleHalf},
+	"Q5_0":   {2, quantNibblesBit, 16, nil, 6, scaleHalf},
+	"Q5_1":   {3, quantNibblesBit, 0, nil, 8, scaleHalf},
+	"Q8_0":   {4, quantBytes, 128, nil, 2, scaleHalf},
 	"Q2_K":   {5, quantPairs, 0, nil, 0, scaleNibbles},
 	"Q3_K":   {6, quantPairsBit, 4, nil, 0, scaleBytes},
 	"Q4_K":   {7, quantNibbles, 0, nil, 0, scaleBytes},
@@ -224,15 +224,45 @@ func (l *packedLayout) packBlock(dst []byte, f *quant.Format, src []byte, r int,
 	for b := range f.Block / BlockSize {
 		d := dst[l.headSize(f)+b*size+scales:][:l.quantSize()]
 		if l.raw != 0 {
-			nibbles := src[l.raw+16*b:][:16]
-			for g := range 4 {
-				*(*[4]byte)(d[64*g+4*r:]) = *(*[4]byte)(nibbles[4*g:])
-			}
+			l.packRaw(d, src, l.raw+16*b, r)
 			continue
 		}
 		l.packQuants(d, (*[BlockSize]int8)(row.Q[b*BlockSize:]), r)
 	}
 }
+
+// packRaw packs as lane r a block whose quants, at src[at:], lie word by word in the file too.
+// Fifth bits are the 4 bytes before them.
+func (l *packedLayout) packRaw(d, src []byte, at, r int) {
+	put := d[4*r:]
+	if l.quants == quantBytes {
+		q := src[at:][:BlockSize]
+		for g := range 8 {
+			binary.LittleEndian.PutUint32(put[64*g:], binary.LittleEndian.Uint32(q[4*g:])^0x80*word4)
+		}
+		return
+	}
+	q := src[at:][:16]
+	for g := range 4 {
+		binary.LittleEndian.PutUint32(put[64*g:], binary.LittleEndian.Uint32(q[4*g:]))
+	}
+	if l.quants == quantNibblesBit {
+		h := src[at-4:][:4]
+		bits := bitsOfWords[h[0]] | bitsOfWords[h[1]]<<2 | bitsOfWords[h[2]]<<4 | bitsOfWords[h[3]]<<6
+		binary.LittleEndian.PutUint32(put[256:], bits)
+	}
+}
+
+// bitsOfWords takes a byte with a bit for each value of two words and puts those of
+// value j of the words into byte j.
+var bitsOfWords = func() (table [256]uint32) {
+	for b := range table {
+		for j := range 4 {
+			table[b] |= uint32(b>>j&1|b>>(4+j)&1<<1) << (8 * j)
+		}
+	}
+	return
+}()
 
 // word4 puts the bits that mask selects in every byte.
 const word4 = 0x01010101

@@ -402,7 +402,7 @@ func vec512(f *format, c int) {
 }
 
 // prefetch is how far ahead of the weights in use memory is asked for more.
-const prefetch = 2048
+const prefetch = 4096
 
 func expand512(f *format) {
 	name := "expand512" + f.name
