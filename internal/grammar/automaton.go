@@ -205,8 +205,12 @@ func (c *cache) visit(at place) bool {
 		c.items = append(c.items, item{node, at.frame})
 	}
 	for _, call := range c.p.calls[e.calls.lo:e.calls.hi] {
-		inside := c.p.entries[c.p.start[call.rule]].need + 1
-		if at.frame.depth+max(inside, c.p.entries[call.ret].need) > maxDepth {
+		ret := &c.p.entries[call.ret]
+		inside := c.p.entries[c.p.start[call.rule]].need
+		if ret.leads() {
+			inside++
+		}
+		if at.frame.depth+max(inside, ret.need) > maxDepth {
 			continue
 		}
 		if len(c.callers[call.rule]) == 0 {

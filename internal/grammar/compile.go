@@ -593,7 +593,8 @@ func cycleWithin(component []int, next func(i, k int) int) []int {
 }
 
 // findNeeds finds for each node how many frames it takes, at least, to get from there to
-// the end of its rule. A call takes one frame more than the called rule. Nodes from
+// the end of its rule. A call takes one frame more than the called rule, unless it is the
+// last thing that its own rule does. Nodes from
 // which the end cannot be reached, or not with maxDepth frames, have never.
 func (c *compiler) findNeeds() {
 	c.needs = make([]int32, len(c.eps))
@@ -624,6 +625,7 @@ func (c *compiler) findNeeds() {
 			return
 		}
 	}
+	more := c.goesOn(before)
 	// Nodes are settled in the order of their need, as in Dijkstra's algorithm.
 	var queue [maxDepth + 2][]int32
 	for i, r := range c.lowered {
@@ -642,7 +644,7 @@ func (c *compiler) findNeeds() {
 			queue[need] = append(queue[need], before[node]...)
 			for _, k := range returns[node] {
 				if in := c.needs[c.lowered[k.call.rule].start]; in != never {
-					v := max(need, in+1)
+					v := max(need, in+more[node])
 					queue[v] = append(queue[v], k.node)
 				}
 			}
@@ -651,7 +653,8 @@ func (c *compiler) findNeeds() {
 			}
 			for _, k := range called[starts[node]-1] {
 				if c.needs[k.call.ret] != never {
-					queue[need+1] = append(queue[need+1], k.node)
+					v := max(c.needs[k.call.ret], need+more[k.call.ret])
+					queue[v] = append(queue[v], k.node)
 				}
 			}
 		}
@@ -659,3 +662,27 @@ func (c *compiler) findNeeds() {
 }
 
 const never = int32(1 << 30)
+
+// goesOn finds the nodes behind which their rule may go on, with 1, as opposed to those
+// behind which it can only end, with 0. before lists what leads to each node.
+func (c *compiler) goesOn(before [][]int32) []int32 {
+	more := make([]int32, len(c.eps))
+	var todo []int32
+	for node := range c.eps {
+		if len(c.byteArcs[node])+len(c.callArcs[node]) > 0 {
+			more[node] = 1
+			todo = append(todo, int32(node))
+		}
+	}
+	for len(todo) > 0 && c.tick() {
+		node := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, b := range before[node] {
+			if more[b] == 0 {
+				more[b] = 1
+				todo = append(todo, b)
+			}
+		}
+	}
+	return more
+}
