@@ -152,9 +152,16 @@ func (p *floatProduct) blocks(b0, b1 int) {
 	if p.tokens <= maxFloatTokens {
 		done = p.direct(b0, b1)
 	}
+	if done == b1 {
+		return
+	}
+	parts := (p.w.In + panelDepth - 1) / panelDepth
+	depth := ((p.w.In+parts-1)/parts + 15) &^ 15 // activations from a line of the cache on
 	for t := 0; t < p.tokens; t += panelTokens {
-		for b := done; b < b1; b += panelBlocks {
-			p.panels(b, min(b+panelBlocks, b1), (b-b0)*PackedRows, t, min(t+panelTokens, p.tokens))
+		for k := 0; k < p.w.In; k += depth {
+			for b := done; b < b1; b += panelBlocks {
+				p.panel(b, min(b+panelBlocks, b1), (b-b0)*PackedRows, t, min(t+panelTokens, p.tokens), k, min(depth, p.w.In-k))
+			}
 		}
 	}
 }
@@ -179,17 +186,8 @@ func (p *floatProduct) direct(b0, b1 int) int {
 	return b
 }
 
-// panels multiplies row blocks [b0, b1), whose first results are at r, with tokens [t0, t1),
-// in parts that are about equally deep.
-func (p *floatProduct) panels(b0, b1, r, t0, t1 int) {
-	parts := (p.w.In + panelDepth - 1) / panelDepth
-	depth := (p.w.In + parts - 1) / parts
-	for k := 0; k < p.w.In; k += depth {
-		p.panel(b0, b1, r, t0, t1, k, min(depth, p.w.In-k))
-	}
-}
-
-// panel does so for values [k, k+n) of the rows.
+// panel multiplies values [k, k+n) of row blocks [b0, b1), whose first results are at r, with
+// tokens [t0, t1).
 func (p *floatProduct) panel(b0, b1, r, t0, t1, k, n int) {
 	const rowBytes = PackedRows * 4
 	size, part := rowBlockSize(p.w.Format, p.w.In), PackedRows*p.w.Format.Bytes
@@ -212,10 +210,7 @@ func (p *floatProduct) panel(b0, b1, r, t0, t1, k, n int) {
 		b += tiles.blocks
 		at = unsafe.Add(at, tiles.blocks*n*rowBytes)
 	}
-	next := nextPanel{data: p.w.Data, size: size, at: b0*size + (k+n)*part, bytes: n * part, blocks: b1 - b0}
-	if k+n == p.w.In {
-		next.at = b1 * size
-	}
+	next := nextPanel{data: p.w.Data, size: size, at: b1*size + k*part, bytes: n * part, blocks: b1 - b0}
 	// Tiles are about equally wide: 7 tokens are 4 and 3, since one alone would have too few chains.
 	count := (t1 - t0 + maxFloatTokens - 1) / maxFloatTokens
 	width := (t1 - t0 + count - 1) / count
