@@ -1,0 +1,59 @@
+// Package minfer runs large language models inside the host program: it opens a GGUF
+// file and turns prompts into text. There is no server, no cgo and no toolchain but Go's.
+//
+// # Opening and generating
+//
+// Open maps a model file into memory. OpenBytes takes one that is embedded in the program,
+// OpenReader one from anywhere else. A Session is a sequence of tokens; Session.Generate
+// appends a prompt to it and streams what the model says next:
+//
+//	m, err := minfer.Open("model.gguf")
+//	...
+//	defer m.Close()
+//	s, err := m.NewSession()
+//	...
+//	for piece, err := range s.Generate(ctx, "Once upon a time", minfer.MaxTokens(100)) {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Print(piece.Text)
+//	}
+//
+// Session.Chat speaks with a model by its own chat template, and evaluates only what is new
+// in each turn. What users write never becomes a control token there.
+//
+// # The lower level
+//
+// Session.Eval takes tokens and returns logits; Model.Tokenizer and Model.NewSampler make
+// the tokens. Session.Fork, Session.Rewind and Session.SetTokens take sequences apart
+// without evaluating them again, and Session.Save and Model.Restore keep them in files.
+// Sessions on a common GraphCache share memory, and can share forward passes. Model.Graph
+// shows the graph that is executed. Packages arch and backend are where other modules add
+// architectures and devices.
+//
+// # Concurrency
+//
+// A Model and a GraphCache are safe for concurrent use. A Session and a Chat are one
+// goroutine's at a time, and a call that meets another one returns ErrBusy. Everything can be
+// closed at any time: calls under way end with ErrClosed. A Close waits for them, so that
+// nothing is in flight when it returns.
+//
+// # Errors
+//
+// Errors work with errors.Is and errors.As; the values and types are listed here. A call
+// that fails or is cancelled leaves its session as it was or says where it stands. No
+// panic gets out: it becomes a *PanicError, and its model refuses further work.
+//
+// # The same bits every time
+//
+// On the CPU, logits are a function of the model file and the tokens before them, to the last
+// bit: not of threads, batch sizes, the cutting of prompts, what was cached, saved or
+// forked, or the instructions that the processor has.
+//
+// # Environment
+//
+// These supply defaults, and options have the last word: MINFER_BACKENDS (names of
+// devices, separated by commas), MINFER_THREADS, MINFER_GRAPH_TRACE=1 (an overview of every
+// graph goes to standard error), and MINFER_NO_FUSE_SWIGLU, _QKV, _QKV_NORM, _QKV_STORE and
+// _FFN, each of which set to 1 turns a fused operation off.
+package minfer
