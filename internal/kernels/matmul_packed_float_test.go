@@ -25,10 +25,10 @@ func TestPackedFloatEqualsRows(t *testing.T) {
 	for tokens := 1; tokens <= 40; tokens++ {
 		shapes = append(shapes, shape{33, 1 + tokens*31%130, tokens})
 	}
-	for _, in := range []int{127, 128, 129, 255, 257, 511, 515} {
+	for _, in := range []int{128, 129, 515} {
 		shapes = append(shapes, shape{in, 150, 1}, shape{in, 130, 5}, shape{in, 85, 13})
 	}
-	shapes = append(shapes, shape{1031, 80, 1}, shape{panelDepth + 76, 53, 7}, shape{2*panelDepth + 3, 147, 13}, shape{24, 147, panelTokens + 5})
+	shapes = append(shapes, shape{1031, 64, 1}, shape{panelDepth + 3, 147, 7}, shape{24, 147, panelTokens + 5})
 	for i, c := range shapes {
 		name := floatNames[i%3]
 		if c.in > 100 {
