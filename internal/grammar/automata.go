@@ -8,6 +8,7 @@ import "slices"
 type fsa struct {
 	final []bool
 	edges [][]fsaEdge
+	work  int // what it took to make, in nodes
 }
 
 type fsaEdge struct {
@@ -107,6 +108,7 @@ func (f *fsa) intersect(g *fsa) (*fsa, error) {
 			}
 		}
 	}
+	out.work = work / 64
 	return out, nil
 }
 

@@ -85,6 +85,9 @@ func (c *compiler) tick() bool {
 	if c.steps&0xFFF == 0 && c.err == nil {
 		c.err = c.ctx.Err()
 	}
+	if c.steps > maxCompile {
+		c.limit("steps to compile", maxCompile)
+	}
 	return c.err == nil
 }
 
@@ -238,7 +241,7 @@ func (c *compiler) size(x expr) int {
 			n = c.ruleSize(x)
 		}
 	}
-	return min(n, largestSize)
+	return max(1, min(n, largestSize)) // what takes no node takes time
 }
 
 func (c *compiler) ruleSize(r ref) int {

@@ -238,6 +238,8 @@ func TestHostile(t *testing.T) {
 		"characters":          `root ::= ([^a] [^b] [^c] .){0,500} [^"]{0,3000}`,
 		"long literals":       `root ::= ("` + strings.Repeat("a", 20000) + `" | "` + strings.Repeat("a", 20000) + `b")+`,
 		"deep left calls":     "root ::= ((((((((\"a\" | root2) \"b\")?)?)?)?)?)?)?\nroot2 ::= \"x\" root \"y\"",
+		"empty alternatives":  "root ::= (" + strings.Repeat("|", 300000) + " \"a\"){60000}",
+		"empty parts":         "root ::= (" + strings.Repeat(`"a"*|`, 30000) + ")" + strings.Repeat(` ""`, 100000) + ` "b"`,
 		"nothing but repeats": `root ::= ((((("a"?)*)*)+)?)*`,
 	} {
 		g, err := GBNF(background, source)

@@ -106,14 +106,15 @@ func (n *numbers) upper(l limit) {
 	n.high = &l
 }
 
-// expr matches the wanted numbers, written without an exponent.
-func (n numbers) expr() expr {
+// expr matches the wanted numbers, written without an exponent. It also returns how many
+// nodes that takes.
+func (n numbers) expr() (x expr, nodes int, err error) {
 	if n.low == nil && n.high == nil && n.modulus <= 1 {
 		if n.integer {
-			return jsonInteger
+			return jsonInteger, 0, nil
 		}
 		if n.places == 0 {
-			return jsonNumber
+			return jsonNumber, 0, nil
 		}
 	}
 	low, high := n.low, n.high
@@ -122,7 +123,7 @@ func (n numbers) expr() expr {
 	}
 	if low != nil && high != nil {
 		if c := low.rat().Cmp(high.rat()); c > 0 || c == 0 && (low.open || high.open) {
-			return choice{}
+			return choice{}, 0, nil
 		}
 	}
 	var list choice
@@ -132,7 +133,9 @@ func (n numbers) expr() expr {
 		if low == nil || low.negative {
 			from = zero
 		}
-		list = append(list, n.magnitudes(from, high))
+		m := n.magnitudes(from, high)
+		list = append(list, &m.network)
+		nodes, err = len(m.final), m.err
 	}
 	if low == nil || low.negative {
 		from := &limit{zero.decimal, true} // there is no need for -0
@@ -142,9 +145,11 @@ func (n numbers) expr() expr {
 		if n.integer {
 			from = wholeLimit(&limit{decimal{false, from.whole, from.part}, from.open}, 1)
 		}
-		list = append(list, sequence{literal("-"), n.magnitudes(from, low)})
+		m := n.magnitudes(from, low)
+		list = append(list, sequence{literal("-"), &m.network})
+		nodes, err = nodes+len(m.final), errors.Join(err, m.err)
 	}
-	return list
+	return list, nodes, err
 }
 
 // wholeLimit moves a limit to the next integer that is in, upwards for 1 and downwards
@@ -167,7 +172,7 @@ func wholeLimit(l *limit, direction int) *limit {
 }
 
 // magnitudes matches the numbers from low to high (nil for no bound), signs ignored.
-func (n numbers) magnitudes(low, high *limit) expr {
+func (n numbers) magnitudes(low, high *limit) *magnitudeNetwork {
 	m := &magnitudeNetwork{numbers: n, low: *low, nodes: make(map[digitState]int)}
 	longest := max(wholeDigits, len(low.whole))
 	if high != nil {
@@ -186,7 +191,7 @@ func (n numbers) magnitudes(low, high *limit) expr {
 		}
 		m.edge(start, m.at(s), nil)
 	}
-	return &m.network
+	return m
 }
 
 // magnitudeNetwork reads digits from the left and knows whether they equal those of a
@@ -197,6 +202,7 @@ type magnitudeNetwork struct {
 	low, high limit // of which the signs are ignored
 	bounded   bool  // there is a high limit
 	nodes     map[digitState]int
+	err       error
 }
 
 type digitState struct {
@@ -212,6 +218,10 @@ func (m *magnitudeNetwork) at(s digitState) int {
 	if !ok {
 		n = m.node(m.ends(s))
 		m.nodes[s] = n
+		if len(m.final) > maxAutomaton {
+			m.err = &LimitError{"states of a number", maxAutomaton}
+			return n
+		}
 		m.expand(n, s)
 	}
 	return n

@@ -145,6 +145,7 @@ func (b *regexpBuilder) build() (*fsa, error) {
 		b.todo = b.todo[:len(b.todo)-1]
 		b.expand(k)
 	}
+	b.f.work = b.steps / 16
 	return &b.f, nil
 }
 

@@ -150,6 +150,8 @@ func (s *schemaCompiler) members(p properties, low, high int) expr {
 	}
 	if (len(p.names)+1)*(top+1) > maxAutomaton {
 		s.limit("combinations of members", maxAutomaton)
+	}
+	if s.charge((len(p.names) + 1) * (top + 1)); s.err != nil {
 		return choice{}
 	}
 	n := &network{}
@@ -207,12 +209,10 @@ func (s *schemaCompiler) otherKey(p properties) expr {
 	return sequence{literal(`"`), keys.expr(true), literal(`"`)}
 }
 
-// charge counts the nodes of automata: there can be many, each of them small enough.
-func (s *schemaCompiler) charge(f *fsa) {
-	if f != nil {
-		s.nodes += len(f.final)
-	}
-	if s.nodes > maxNodes {
+// charge counts nodes before they are compiled: there can be many automata, each of them
+// small enough.
+func (s *schemaCompiler) charge(nodes int) {
+	if s.nodes += nodes; s.nodes > maxNodes {
 		s.limit("states", maxNodes)
 	}
 }
@@ -229,7 +229,9 @@ func (s *schemaCompiler) both(f, g *fsa) *fsa {
 	if err != nil && s.err == nil {
 		s.err = err
 	}
-	s.charge(out)
+	if out != nil {
+		s.charge(len(out.final) + out.work)
+	}
 	return out
 }
 

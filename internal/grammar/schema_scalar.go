@@ -119,6 +119,7 @@ func (s *schemaCompiler) textAutomaton(parts []located) *fsa {
 			s.err = err
 			return nil
 		}
+		s.charge(len(g.final))
 		f = s.both(f, g)
 	}
 	return f
@@ -129,7 +130,9 @@ func (s *schemaCompiler) pattern(l located, pattern string) *fsa {
 	if err != nil {
 		s.patternError(l, err)
 	}
-	s.charge(f)
+	if f != nil {
+		s.charge(len(f.final) + f.work)
+	}
 	return f
 }
 
@@ -165,7 +168,11 @@ func (s *schemaCompiler) number(parts []located, integer bool) expr {
 	if s.err != nil {
 		return choice{}
 	}
-	return n.expr()
+	x, nodes, err := n.expr()
+	if s.charge(nodes); err != nil && s.err == nil {
+		s.err = err
+	}
+	return x
 }
 
 // limits reads the four keywords for limits. In draft 4 the exclusive ones are booleans,

@@ -222,6 +222,10 @@ func TestSchemaErrors(t *testing.T) {
 		{nested, "", "nesting", ErrLimit},
 		{`{"minLength":100000}`, "", "repetitions", ErrLimit},
 		{`{"properties":{"x":{}` + wide.String() + `}}`, "", "more than", ErrLimit},
+		{`{"items":[` + strings.Repeat(`{"maxProperties":30000},`, 2000) + `{}]}`, "", "states", ErrLimit},
+		{`{"items":[` + strings.Repeat(`{"multipleOf":997,"minimum":-1`+strings.Repeat("0", 390)+`},`, 2000) + `{}]}`, "", "states", ErrLimit},
+		{`{"items":[` + strings.Repeat(`{"pattern":"^(?:\\p{L}?a?b?c?){500}$"},`, 2000) + `{}]}`, "", "states", ErrLimit},
+		{`{"items":[` + strings.Repeat(`{"type":"string","format":"email","maxLength":30000},`, 2000) + `{}]}`, "", "states", ErrLimit},
 		{`{"pattern":"(a{1000}){1000}"}`, "", "regular expression", ErrLimit},
 	} {
 		_, err := Schema(background, []byte(c.schema))
