@@ -23,9 +23,6 @@ func productF16AVX512R5T4(acc *float32, w *float32, x *byte, accStride int, wStr
 func productF16AVX512R6T4(acc *float32, w *float32, x *byte, accStride int, wStride int, tileStride int, segStride int, steps int, segs int, ahead int, join int)
 
 //go:noescape
-func productF16AVX512R7T4(acc *float32, w *float32, x *byte, accStride int, wStride int, tileStride int, segStride int, steps int, segs int, ahead int, join int)
-
-//go:noescape
 func productF16AVX512R1T2(acc *float32, w *float32, x *byte, accStride int, wStride int, tileStride int, segStride int, steps int, segs int, ahead int, join int)
 
 //go:noescape
@@ -84,9 +81,6 @@ func productF32AVX512R5T4(acc *float32, w *float32, x *byte, accStride int, wStr
 
 //go:noescape
 func productF32AVX512R6T4(acc *float32, w *float32, x *byte, accStride int, wStride int, tileStride int, segStride int, steps int, segs int, ahead int, join int)
-
-//go:noescape
-func productF32AVX512R7T4(acc *float32, w *float32, x *byte, accStride int, wStride int, tileStride int, segStride int, steps int, segs int, ahead int, join int)
 
 //go:noescape
 func productF32AVX512R1T2(acc *float32, w *float32, x *byte, accStride int, wStride int, tileStride int, segStride int, steps int, segs int, ahead int, join int)

@@ -47,13 +47,13 @@ var attend512 = attendVectors{
 			{productF16AVX512R1T1, productF16AVX512R2T1, productF16AVX512R3T1, productF16AVX512R4T1, productF16AVX512R5T1, productF16AVX512R6T1, productF16AVX512R7T1},
 			{productF16AVX512R1T2, productF16AVX512R2T2, productF16AVX512R3T2, productF16AVX512R4T2, productF16AVX512R5T2, productF16AVX512R6T2, productF16AVX512R7T2},
 			nil,
-			{productF16AVX512R1T4, productF16AVX512R2T4, productF16AVX512R3T4, productF16AVX512R4T4, productF16AVX512R5T4, productF16AVX512R6T4, productF16AVX512R7T4},
+			{productF16AVX512R1T4, productF16AVX512R2T4, productF16AVX512R3T4, productF16AVX512R4T4, productF16AVX512R5T4, productF16AVX512R6T4, nil},
 		},
 		{
 			{productF32AVX512R1T1, productF32AVX512R2T1, productF32AVX512R3T1, productF32AVX512R4T1, productF32AVX512R5T1, productF32AVX512R6T1, productF32AVX512R7T1},
 			{productF32AVX512R1T2, productF32AVX512R2T2, productF32AVX512R3T2, productF32AVX512R4T2, productF32AVX512R5T2, productF32AVX512R6T2, productF32AVX512R7T2},
 			nil,
-			{productF32AVX512R1T4, productF32AVX512R2T4, productF32AVX512R3T4, productF32AVX512R4T4, productF32AVX512R5T4, productF32AVX512R6T4, productF32AVX512R7T4},
+			{productF32AVX512R1T4, productF32AVX512R2T4, productF32AVX512R3T4, productF32AVX512R4T4, productF32AVX512R5T4, productF32AVX512R6T4, nil},
 		},
 	},
 	rows: 6, most: 7, tiles: 4,
@@ -94,9 +94,12 @@ func (v *attendVectors) group(rows int) int {
 	return (rows + n - 1) / n
 }
 
-// tileGroup returns how many of the next tiles to take at once.
-func (v *attendVectors) tileGroup(tiles int) int {
+// tileGroup returns how many of the next tiles to take at once, with so many rows.
+func (v *attendVectors) tileGroup(tiles, rows int) int {
 	n := v.tiles
+	if rows > v.rows {
+		n /= 2 // for want of registers
+	}
 	for n > tiles {
 		n /= 2
 	}
@@ -490,7 +493,7 @@ func (w *attendWork) score(l *layout, r0, n int) {
 	for i := range l.stretches[:l.n] {
 		s := &l.stretches[i]
 		for b, tiles := 0, 0; b < s.blocks; b += tiles {
-			tiles = w.v.tileGroup(s.blocks - b)
+			tiles = w.v.tileGroup(s.blocks-b, w.v.group(n))
 			keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance))
 			for r, rows := r0, 0; r < r0+n; r += rows {
 				rows = w.v.group(r0 + n - r)
@@ -507,10 +510,11 @@ func (w *attendWork) weighAll(l *layout, p *partial, to, n, r0, lo, hi int) {
 	if lo >= hi {
 		return
 	}
-	for r, rows := 0, 0; r < n; r += rows {
-		rows = w.v.group(n - r)
-		for t, tiles := 0, 0; t < w.width/kvBlock; t += tiles {
-			tiles = w.v.tileGroup(w.width/kvBlock - t)
+	// Tiles in the outer loop stay in the first-level cache.
+	for t, tiles := 0, 0; t < w.width/kvBlock; t += tiles {
+		tiles = w.v.tileGroup(w.width/kvBlock-t, w.v.group(n))
+		for r, rows := 0, 0; r < n; r += rows {
+			rows = w.v.group(n - r)
 			w.weigh(l, &p.acc[(to+r)*w.width+t*kvBlock], r0+r, rows, t, tiles, lo, hi)
 		}
 	}

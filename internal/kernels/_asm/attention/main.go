@@ -23,11 +23,12 @@ type isa struct {
 	lanes int
 	rows  int   // the most rows that a product takes at once
 	tiles []int // the numbers of tiles that it takes at once
+	room  int   // the sums that registers hold, besides what they are made from
 }
 
 var sets = []isa{
-	{name: "AVX512", lanes: 16, rows: 7, tiles: []int{4, 2, 1}},
-	{name: "AVX2", lanes: 8, rows: 3, tiles: []int{2, 1}},
+	{name: "AVX512", lanes: 16, rows: 7, tiles: []int{4, 2, 1}, room: 24 * 16},
+	{name: "AVX2", lanes: 8, rows: 3, tiles: []int{2, 1}, room: 12 * 8},
 }
 
 func main() {
@@ -36,6 +37,9 @@ func main() {
 		for _, half := range []bool{true, false} {
 			for _, tiles := range s.tiles {
 				for rows := 1; rows <= s.rows; rows++ {
+					if rows*tiles*16 > s.room {
+						continue
+					}
 					s.product(rows, tiles, half)
 				}
 			}
@@ -207,9 +211,8 @@ func shift(size int) int {
 	return n
 }
 
-// step multiplies element i from where the pointers stand. Where registers allow, a tile's
-// vectors stay in them while a broadcast weight passes by; else the weights do, or are
-// read anew for each product.
+// step multiplies element i from where the pointers stand. Either a tile's vectors stay in
+// registers while a broadcast weight passes by, or the weights do, whatever there is room for.
 func (s isa) step(acc []reg.VecVirtual, w, x multiples, rows, tiles, i int, half bool) {
 	per := 16 / s.lanes
 	nv := tiles * per
@@ -223,9 +226,7 @@ func (s isa) step(acc []reg.VecVirtual, w, x multiples, rows, tiles, i int, half
 		}
 		return r
 	}
-	registers := 2 * s.lanes
-	switch {
-	case rows*nv+nv+1 <= registers:
+	if rows*nv+nv+1 <= 2*s.lanes { // of so many registers
 		xs := make([]reg.VecVirtual, nv)
 		for v := range xs {
 			xs[v] = load(v)
@@ -237,24 +238,17 @@ func (s isa) step(acc []reg.VecVirtual, w, x multiples, rows, tiles, i int, half
 				VFMADD231PS(b, xs[v], acc[r*nv+v])
 			}
 		}
-	case rows*nv+rows+1 <= registers:
-		bs := make([]reg.VecVirtual, rows)
+		return
+	}
+	bs := make([]reg.VecVirtual, rows)
+	for r := range bs {
+		bs[r] = s.vec()
+		VBROADCASTSS(w.at(r, i*4), bs[r])
+	}
+	for v := range nv {
+		xv := load(v)
 		for r := range bs {
-			bs[r] = s.vec()
-			VBROADCASTSS(w.at(r, i*4), bs[r])
-		}
-		for v := range nv {
-			xv := load(v)
-			for r := range bs {
-				VFMADD231PS(bs[r], xv, acc[r*nv+v])
-			}
-		}
-	default:
-		for v := range nv {
-			xv := load(v)
-			for r := range rows {
-				VFMADD231PS_BCST(w.at(r, i*4), xv, acc[r*nv+v])
-			}
+			VFMADD231PS(bs[r], xv, acc[r*nv+v])
 		}
 	}
 }
