@@ -63,7 +63,9 @@ func (e *engine) openDevices(c *config) error {
 			return optionErrorf("WithBackends", "%q is named twice", name)
 		}
 		seen[name] = true
-		d, err := backend.Open(name, backend.Config{Threads: c.threads, Instructions: c.instructions, InPlace: c.inPlace})
+		d, err := backend.Open(name, backend.Config{
+			Threads: c.threads, Instructions: c.instructions, InPlace: c.inPlace, RoundFloats: c.roundFloats,
+		})
 		if err != nil {
 			return fmt.Errorf("minfer: %w", err)
 		}

@@ -53,6 +53,30 @@ func TestLogitsAgainstExact(t *testing.T) {
 	}
 }
 
+// TestRoundedFloats: rounding F16 weights while opening costs what a Q8_0 file costs, and gives
+// the same bits with every instruction set.
+func TestRoundedFloats(t *testing.T) {
+	var index struct{ Tokens []minfer.Token }
+	readJSON(t, testfiles.Shared(t, "golden", "logits", "index.json"), &index)
+	exact := readFloats(t, testfiles.Shared(t, "golden", "logits", "tiny-qwen3-f16.exact.f32"))
+	logits := func(opts ...minfer.Option) []float32 {
+		m := openModel(t, testfiles.Shared(t, "golden", "models", "tiny-qwen3-f16.gguf"), opts...)
+		rows, err := newSession(t, m).EvalAll(context.Background(), index.Tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return flatten(rows)
+	}
+	plain := distance(logits(), exact)
+	rounded := logits(minfer.WithRoundedFloats())
+	if d := distance(rounded, exact); d < 4*plain || d > 0.04 {
+		t.Errorf("distance from exact is %.5f rounded and %.5f plain", d, plain)
+	}
+	if diff := cmp.Diff(rounded, logits(minfer.WithRoundedFloats(), minfer.WithInstructions("generic"), minfer.WithThreads(1))); diff != "" {
+		t.Error("plain Go gives other logits")
+	}
+}
+
 // distance is the root mean square of the difference over that of the exact values.
 func distance(got, exact []float32) float64 {
 	if len(got) != len(exact) {

@@ -17,6 +17,7 @@ type config struct {
 	threads      int
 	instructions string
 	inPlace      bool
+	roundFloats  bool
 	mmap         bool
 	kvType       graph.DType
 	fusion       graph.Fusion
@@ -114,6 +115,11 @@ func WithInstructions(name string) Option { return func(c *config) { c.instructi
 // copying them into an order that vector instructions read faster. It is for models that do not fit
 // into memory twice over while they are opened; it costs much of the speed.
 func WithWeightsInPlace() Option { return func(c *config) { c.inPlace = true } }
+
+// WithRoundedFloats computes products with weights that the file stores as F32, F16 or BF16 from
+// copies in Q8_0, made while the model is opened. They take about half the memory of F16 and are read in about
+// half the time, and prompts several times as fast, for about the error that a Q8_0 file has.
+func WithRoundedFloats() Option { return func(c *config) { c.roundFloats = true } }
 
 // WithoutMmap reads the model file into memory instead of mapping it.
 func WithoutMmap() Option { return func(c *config) { c.mmap = false } }

@@ -54,6 +54,9 @@ type Config struct {
 	// InPlace has the device compute from the weights where they are, mapped from the file,
 	// instead of making a copy in a faster order.
 	InPlace bool
+	// RoundFloats has products with weights of F32, F16 and BF16 computed from copies of them in
+	// Q8_0, for a device that gains from it.
+	RoundFloats bool
 }
 
 // Entry is a kind of device as its package registers it.

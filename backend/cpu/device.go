@@ -25,7 +25,7 @@ func init() {
 	backend.Register(backend.Entry{
 		Name:         "cpu",
 		ID:           backend.CPU,
-		Priority:     100,
+		Priority:     backend.PriorityCPU,
 		Available:    available,
 		Capabilities: &capabilities,
 		Open:         open,
@@ -45,6 +45,7 @@ func available() error {
 type device struct {
 	name    string
 	tier    kernels.Tier // Generic if weights are used where they are
+	round   bool         // products with float weights are computed from copies in Q8_0
 	pool    *pool
 	memory  memory
 	closed  bool
@@ -81,6 +82,7 @@ func open(c backend.Config) (backend.Backend, error) {
 	d := &device{
 		name:    c.Name,
 		tier:    tier,
+		round:   c.RoundFloats,
 		pool:    newPool(c.Threads, tier),
 		weights: make(map[string]*weight),
 		ropes:   make(map[graph.RoPE]*ropeTable),

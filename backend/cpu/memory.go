@@ -10,6 +10,7 @@ import (
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/mmap"
 )
 
 // Errors of memory. They are wrapped with what was asked for.
@@ -97,6 +98,7 @@ func aligned(size int) (b []byte, err error) {
 		}
 	}()
 	b = make([]byte, size+backend.Alignment-1)
+	mmap.WantHuge(b)
 	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (backend.Alignment - 1)
 	return b[skip : skip+size : skip+size], nil
 }

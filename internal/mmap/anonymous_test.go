@@ -1,6 +1,9 @@
 package mmap
 
-import "testing"
+import (
+	"testing"
+	"unsafe"
+)
 
 func TestAnonymous(t *testing.T) {
 	for _, size := range []int{0, 1, 4096, 5 << 20} {
@@ -28,4 +31,21 @@ func TestAnonymous(t *testing.T) {
 	if _, err := Anonymous(-1); err == nil {
 		t.Error("a negative size was granted")
 	}
+}
+
+func TestWholePages(t *testing.T) {
+	b := make([]byte, 1<<16)
+	for _, cut := range []int{0, 1, 100, 4095} {
+		part := b[cut : len(b)-cut]
+		lo, hi := wholePages(part, 4096)
+		start := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
+		if (start+uintptr(lo))%4096 != 0 || (start+uintptr(hi))%4096 != 0 {
+			t.Errorf("cut by %d: range [%d, %d) does not begin and end with pages", cut, lo, hi)
+		}
+		if lo < 0 || lo >= 4096 || hi > len(part) || len(part)-hi >= 4096 {
+			t.Errorf("cut by %d: range [%d, %d) of %d bytes leaves whole pages out", cut, lo, hi, len(part))
+		}
+	}
+	WantHuge(make([]byte, 8<<20))
+	WantHuge(nil)
 }
