@@ -29,6 +29,10 @@ type vectorKernels struct {
 	// quantize quantises a token into its lane of the first records: pointers are to the
 	// values, and to the lane's quants, D, and first sum of 16; width is that of the tile.
 	quantize func(x *float32, q, scales, sums16 *byte, blocks, width int)
+
+	read    func(p *byte, n int) // reads n times 512 bytes
+	dots    func(n int)          // does n times 12 dot products of registers
+	dotSize int                  // bytes of a register
 }
 
 // vecTokens is the largest batch for which weights are not expanded.

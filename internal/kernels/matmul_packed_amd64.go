@@ -61,6 +61,9 @@ var kernels512 = vectorKernels{
 	},
 	pair:     [2][2]productFunc{{pair512g32x6, pair512g32minx6}, {pair512g16x6, pair512g16minx6}},
 	quantize: quantize512,
+	read:     read512,
+	dots:     dots512,
+	dotSize:  64,
 }
 
 var kernelsVNNI = vectorKernels{
@@ -106,6 +109,9 @@ var kernelsVNNI = vectorKernels{
 		},
 	},
 	quantize: quantize256,
+	read:     read256,
+	dots:     dotsVNNI,
+	dotSize:  32,
 }
 
 var kernelsAVX2 = vectorKernels{
@@ -152,4 +158,7 @@ var kernelsAVX2 = vectorKernels{
 	},
 	wide:     [4]productFunc{tileAVX2wideg32x1, tileAVX2wideg32x2, tileAVX2wideg32x4},
 	quantize: quantize256,
+	read:     read256,
+	dots:     dotsAVX2,
+	dotSize:  32,
 }

@@ -57,16 +57,24 @@ func BenchmarkRoof(b *testing.B) {
 		for i := range data {
 			data[i] = byte(i)
 		}
-		b.SetBytes(int64(len(data)))
-		for b.Loop() {
-			read512(&data[0], len(data)/512)
-		}
+		benchTiers(b, func(b *testing.B, tier Tier) {
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				tier.ReadMemory(data)
+			}
+		})
 	})
 	b.Run("dots", func(b *testing.B) {
-		for b.Loop() {
-			dots512(1e6)
-		}
-		reportMACs(b, 1e6*12*64)
+		benchTiers(b, func(b *testing.B, tier Tier) {
+			if tier == Generic {
+				b.Skip("plain Go has no dot products of registers")
+			}
+			macs := 0
+			for b.Loop() {
+				macs = tier.DotProducts(1e6)
+			}
+			reportMACs(b, macs)
+		})
 	})
 }
 

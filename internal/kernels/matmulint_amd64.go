@@ -4,14 +4,6 @@
 
 package kernels
 
-// read512 reads lines*512 bytes.
-//
-//go:noescape
-func read512(p *byte, lines int)
-
-// dots512 does n times 12 dot products of 64 bytes.
-func dots512(n int)
-
 // quantize512 quantises a token into its lane of the records.
 //
 //go:noescape
@@ -1036,3 +1028,22 @@ func tileAVX2wideg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte,
 //
 //go:noescape
 func tileAVX2wideg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// read512 reads n times 512 bytes.
+//
+//go:noescape
+func read512(p *byte, n int)
+
+// read256 reads n times 512 bytes.
+//
+//go:noescape
+func read256(p *byte, n int)
+
+// dots512 does n times 12 dot products of whole registers.
+func dots512(n int)
+
+// dotsVNNI does n times 12 dot products of whole registers.
+func dotsVNNI(n int)
+
+// dotsAVX2 does n times 12 dot products of whole registers.
+func dotsAVX2(n int)

@@ -16,7 +16,6 @@ var zmm = [32]reg.VecPhysical{
 
 func avx512() {
 	tables512()
-	roof512()
 	quantizeTables()
 	quantize512()
 	quantize256()

@@ -24,6 +24,7 @@ func main() {
 	build.ConstraintExpr("!purego")
 	avx512()
 	avx2()
+	roofs()
 	build.Generate()
 }
 
