@@ -355,9 +355,9 @@ func (d *device) qkvBiasRopeStore(op *graph.QKVBiasRopeStore, in []backend.Opera
 }
 
 // attendTask computes attention. Its items are the groups of heads of tiles of tokens:
-// item i is key head i mod KVHeads of tile i / KVHeads. When these are too few for all
-// threads, items are also cut by chunks of positions, and a mergeTask does the rest: then item
-// i is key head i mod KVHeads of piece i / KVHeads, and pieces of a token follow each other.
+// item i is key head i mod KVHeads of tile i / KVHeads. Where cut decides so, items are also
+// cut by chunks of positions, and a mergeTask does the rest: then item i is key head
+// i mod KVHeads of piece i / KVHeads, and pieces of a token follow each other.
 type attendTask struct {
 	payload   graph.Attention
 	op        *graph.Attention // &payload
@@ -442,8 +442,12 @@ func (t *mergeTask) run(s *kernels.Scratch, lo, hi int) {
 	}
 }
 
-// fewest is the least number of chunks of a piece.
-const fewest = 2
+const (
+	// fewest is the least number of chunks of a piece.
+	fewest = 2
+	// fetched is how many bytes the memory is read ahead, about: a page.
+	fetched = 1 << 12
+)
 
 // cut decides how the work is divided.
 func (t *attendTask) cut(threads, longest int) {
@@ -454,11 +458,19 @@ func (t *attendTask) cut(threads, longest int) {
 	if t.op.Window > 0 {
 		chunks = min(chunks, (t.op.Window-1)/kernels.AttendChunk+2)
 	}
-	if threads == 1 || groups >= want || chunks <= fewest {
+	switch {
+	case chunks <= fewest:
+		return
+	case len(t.lengths) == 1 && t.op.KVHeads > 1 && 2*backend.KVBlock*t.op.HeadDim < fetched:
+		// What a head has of a block is so little that the memory fetches from the next one's
+		// too: the heads of a piece follow each other.
+		t.chunks = fewest
+	case threads > 1 && groups < want:
+		pieces := (want + groups - 1) / groups
+		t.chunks = max(fewest, (chunks+pieces-1)/pieces)
+	default:
 		return
 	}
-	pieces := (want + groups - 1) / groups
-	t.chunks = max(fewest, (chunks+pieces-1)/pieces)
 	t.pieces = (chunks + t.chunks - 1) / t.chunks
 }
 

@@ -201,3 +201,35 @@ func TestAttendSteadyState(t *testing.T) {
 		}
 	}
 }
+
+// FuzzAttendTiers compares tiers with the definition for whatever shape, order of cells and
+// lengths the bytes spell.
+func FuzzAttendTiers(f *testing.F) {
+	f.Add(uint8(64), uint8(7), uint8(0), uint16(300), uint8(9), []byte{20, 20, 2, 3, 10, 20}, uint64(1))
+	f.Add(uint8(32), uint8(2), uint8(90), uint16(130), uint8(40), []byte{}, uint64(2))
+	f.Add(uint8(24), uint8(1), uint8(0), uint16(5), uint8(3), []byte{0, 3, 30, 17, 4, 1}, uint64(3))
+	f.Fuzz(func(t *testing.T, dim, heads, window uint8, from uint16, tokens uint8, spelled []byte, seed uint64) {
+		const cells = 512
+		c := tileCase{dim: int(dim)%160 + 1, heads: int(heads)%9 + 1, window: int(window), wide: seed%2 == 1}
+		var runs []Run
+		total := 0
+		for i := 0; i+1 < len(spelled) && i < 16; i += 2 {
+			// An even byte spells whole blocks, an odd one any cell.
+			r := Run{Cell: int32(spelled[i]) * 2 % cells, Len: int32(spelled[i+1])}
+			if spelled[i]%2 == 0 {
+				r = Run{Cell: int32(spelled[i]) * 8 % cells &^ 15, Len: int32(spelled[i+1]) * 8 &^ 15}
+			}
+			r.Len = min(r.Len, cells-r.Cell)
+			runs, total = append(runs, r), total+int(r.Len)
+		}
+		total = min(total, cells)
+		if total == 0 {
+			runs, total = nil, cells
+		}
+		c.runs = runs
+		first := 1 + int(from)%total
+		c.lengths = sequenceOf(first, min(1+int(tokens)%80, total-first+1))
+		k, v := randKV(cells, 2*c.dim, c.wide, seed)
+		checkTile(t, c, k, v, randFloats(80*(c.heads*c.dim+5), seed+9), int(seed/2)%2)
+	})
+}

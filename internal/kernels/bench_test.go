@@ -56,23 +56,30 @@ func BenchmarkQuantize(b *testing.B) {
 }
 
 func BenchmarkRows(b *testing.B) {
-	x, y, z := randFloats(4096, 1), randFloats(4096, 2), make([]float32, 4096)
+	const n = 4864
+	x, y, z, half := randFloats(n, 1), randFloats(n, 2), make([]float32, n), make([]uint16, n)
+	keys := NewKeys(16, n, false)
 	for _, k := range []struct {
 		name string
-		run  func()
+		run  func(t Tier)
 	}{
-		{"RMSNorm", func() { RMSNorm(z, x, y, 1e-5) }},
-		{"SwiGLU", func() { SwiGLU(z, x, y) }},
-		{"Gelu", func() { GeluTo(z, x) }},
-		{"Softmax", func() { Softmax(z, x) }},
-		{"Add", func() { Add(z, x, y) }},
+		{"RMSNorm", func(t Tier) { t.RMSNorm(z, x, y, 1e-5) }},
+		{"SwiGLU", func(t Tier) { t.SwiGLU(z, x, y) }},
+		{"Gelu", func(t Tier) { t.GeluTo(z, x) }},
+		{"Softmax", func(t Tier) { t.Softmax(z, x) }},
+		{"Add", func(t Tier) { t.Add(z, x, y) }},
+		{"EncodeF16", func(t Tier) { t.EncodeF16(half, x) }},
+		{"DecodeF16", func(t Tier) { t.DecodeF16(z, half) }},
+		{"StoreKeys", func(t Tier) { keys.Tier = t; keys.Store(3, x) }},
 	} {
-		b.Run(k.name+"/impl=go", func(b *testing.B) {
-			b.SetBytes(int64(len(x) * 4))
-			for b.Loop() {
-				k.run()
-			}
-		})
+		for _, t := range Tiers() {
+			b.Run(k.name+"/impl="+tierNamed(t), func(b *testing.B) {
+				for b.Loop() {
+					k.run(t)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/value")
+			})
+		}
 	}
 }
 
@@ -85,29 +92,14 @@ func BenchmarkRoPE(b *testing.B) {
 			r.CosSin(cos, sin, 12345)
 		}
 	})
-	b.Run("Rotate/impl=go", func(b *testing.B) {
-		b.SetBytes(int64(len(x) * 4))
-		for b.Loop() {
-			Rotate(x, x, 128, HalfSplit, cos, sin)
-		}
-	})
-}
-
-func BenchmarkAttend(b *testing.B) {
-	const n, dim = 1024, 64
-	for _, heads := range []int{1, 7} {
-		for _, wide := range []bool{false, true} {
-			b.Run(fmt.Sprintf("heads=%d/f32=%v/impl=go", heads, wide), func(b *testing.B) {
-				k, v := randKV(n, dim, wide, 1)
-				a := &Attention{K: k, V: v, HeadDim: dim, Scale: 0.125, N: n}
-				q, out := randFloats(heads*dim, 3), make([]float32, heads*dim)
-				var s Scratch
-				for b.Loop() {
-					Attend(out, q, a, &s)
-				}
-				reportMACs(b, 2*n*dim*heads)
-			})
-		}
+	r.CosSin(cos, sin, 12345)
+	for _, t := range Tiers() {
+		b.Run("Rotate/impl="+tierNamed(t), func(b *testing.B) {
+			for b.Loop() {
+				t.Rotate(x, x, 128, HalfSplit, cos, sin)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(x)), "ns/value")
+		})
 	}
 }
 
