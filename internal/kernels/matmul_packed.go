@@ -51,7 +51,9 @@ const (
 //
 // for the rows r from 16*block0 to 16*block1-1 that there are, to the bit what MatMulInt yields.
 // The instructions are those of acts.Tier. bias is nil or has Out values. Calls with distinct
-// row blocks may run at the same time, each with its own Scratch.
+// row blocks may run at the same time, each with its own Scratch. With many tokens an even number
+// of row blocks is best, 16 or more if there are enough for all workers: every call reads
+// all activations.
 func MatMulPacked(out []float32, outStride int, w *Packed, block0, block1 int, bias []float32, acts *QActs, s *Scratch) {
 	if block0 >= block1 || acts.Tokens == 0 {
 		return
