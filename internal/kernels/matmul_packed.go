@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"fmt"
 	"math/bits"
 	"unsafe"
 )
@@ -55,8 +56,12 @@ const (
 // of row blocks is best, 16 or more if there are enough for all workers: every call reads
 // all activations.
 func MatMulPacked(out []float32, outStride int, w *Packed, block0, block1 int, bias []float32, acts *QActs, s *Scratch) {
+	block1 = min(block1, w.Blocks())
 	if block0 >= block1 || acts.Tokens == 0 {
 		return
+	}
+	if acts.In != w.In {
+		panic(fmt.Sprintf("kernels: rows of %d values times tokens of %d", w.In, acts.In)) // memory is not read by index below
 	}
 	k := kernelsOf(acts.Tier)
 	if k == nil {

@@ -306,3 +306,22 @@ func TestMatMulPackedAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestMatMulPackedRefusesOtherShapes(t *testing.T) {
+	w := mustPack(t, randWeight(t, "Q4_0", 64, 16, 1))
+	for _, tier := range Tiers() {
+		acts, s, out := QActs{Tier: tier}, Scratch{}, guarded(16)
+		acts.Quantize(make([]float32, 32), 32, 1, 32)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%v: rows of 64 values times a token of 32", tier)
+				}
+			}()
+			MatMulPacked(out, 16, w, 0, 1, nil, &acts, &s)
+		}()
+		acts.Quantize(make([]float32, 64), 64, 1, 64)
+		MatMulPacked(out, 16, w, 1, 7, nil, &acts, &s) // no such blocks
+		sameBits(t, tier.String(), out, guarded(16))
+	}
+}
