@@ -66,6 +66,8 @@ var settings = []struct {
 	{"fusion=qkvnorm", []minfer.Option{minfer.WithFusion(graph.Fusion{QKVNorm: true})}},
 	{"fusion=store", []minfer.Option{minfer.WithFusion(graph.Fusion{QKVBiasRopeStore: true})}},
 	{"fusion=ffn", []minfer.Option{minfer.WithFusion(graph.Fusion{FFN: true})}},
+	{"instructions=generic", []minfer.Option{minfer.WithInstructions("generic")}},
+	{"weights=in place", []minfer.Option{minfer.WithWeightsInPlace()}},
 	{"mmap=off", []minfer.Option{minfer.WithoutMmap()}},
 }
 

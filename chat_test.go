@@ -500,3 +500,18 @@ func TestTemplateVariables(t *testing.T) {
 		t.Errorf("untrusted parts are %v, want x among them", p.Untrusted)
 	}
 }
+
+// TestReply answers messages that did not come from Say.
+func TestReply(t *testing.T) {
+	m := openStoryteller(t)
+	chat := newSession(t, m).Chat()
+	chat.SetMessages([]minfer.Message{{Role: "user", Content: "Count to 5."}})
+	a := mustRead(t, chat.Reply(t.Context(), minfer.Temperature(0)))
+	want := mustRead(t, newSession(t, m).Chat().Say(t.Context(), "Count to 5.", minfer.Temperature(0)))
+	if a.text != want.text {
+		t.Errorf("the answer is %q, want %q", a.text, want.text)
+	}
+	if got := chat.Messages(); len(got) != 2 || got[1].Content != a.text {
+		t.Errorf("the conversation is %+v", got)
+	}
+}

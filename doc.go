@@ -4,7 +4,7 @@
 // # Opening and generating
 //
 // Open maps a model file into memory. OpenBytes takes one that is embedded in the program,
-// OpenReader one from anywhere else. A Session is a sequence of tokens; Session.Generate
+// OpenReader one from anywhere else, and Fetch downloads one for Open. A Session is a sequence of tokens; Session.Generate
 // appends a prompt to it and streams what the model says next:
 //
 //	m, err := minfer.Open("model.gguf")
@@ -53,7 +53,8 @@
 // # Environment
 //
 // These supply defaults, and options have the last word: MINFER_BACKENDS (names of
-// devices, separated by commas), MINFER_THREADS, MINFER_GRAPH_TRACE=1 (an overview of every
-// graph goes to standard error), and MINFER_NO_FUSE_SWIGLU, _QKV, _QKV_NORM, _QKV_STORE and
-// _FFN, each of which set to 1 turns a fused operation off.
+// devices, separated by commas), MINFER_THREADS, MINFER_CPU (an instruction set, see
+// WithInstructions), MINFER_CACHE (the folder of Fetch), MINFER_GRAPH_TRACE=1 (an overview of
+// every graph goes to standard error), and MINFER_NO_FUSE_SWIGLU, _QKV, _QKV_NORM,
+// _QKV_STORE and _FFN, each of which set to 1 turns a fused operation off.
 package minfer

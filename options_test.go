@@ -3,6 +3,7 @@ package minfer_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -186,5 +187,22 @@ func TestInfo(t *testing.T) {
 		wantError(t, err, minfer.ErrClosed)
 		_, err = m.NewGraphCache(64)
 		wantError(t, err, minfer.ErrClosed)
+	}
+}
+
+// TestErrorMessages reads what the typed errors say.
+func TestErrorMessages(t *testing.T) {
+	for want, err := range map[string]error{
+		"minfer: context is full: 3 tokens and 30 more do not fit the 32 of the session": &minfer.ContextError{Have: 3, More: 30, Context: 32},
+		"minfer: cache has no free cells: 7 needed, 0 of 48 free":                        &minfer.CacheError{Needed: 7, Free: 0, Cells: 48},
+		"minfer: token 9 is not one of the 5 that the model has":                         &minfer.TokenError{Token: 9, Vocab: 5},
+		"minfer: option WithX: 3, want 2":                                                &minfer.OptionError{Option: "WithX", Reason: "3, want 2"},
+		`minfer: tensor "a" is stored as I8, which no device in play supports`:           &minfer.TensorError{Tensor: "a", Type: "I8"},
+		"minfer: panic while testing: boom\nstack":                                       &minfer.PanicError{During: "testing", Value: "boom", Stack: []byte("stack")},
+		"minfer: saved session cannot be restored: late: EOF":                            &minfer.SnapshotError{Reason: "late", Err: io.EOF},
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("%T says %q, want %q", err, got, want)
+		}
 	}
 }
