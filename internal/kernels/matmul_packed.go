@@ -19,9 +19,10 @@ type expandFunc func(w, dst *byte, blocks, rowBlocks int)
 
 // vectorKernels are the functions of a tier.
 type vectorKernels struct {
-	maxTile int // tokens of the largest tile
+	maxTile   int // tokens of the largest tile
+	vecTokens int // the largest batch for which expanding weights does not pay
 
-	vec    [packedFormats][3]productFunc // by format, for 1, 2 and 4 tokens
+	vec    [packedFormats][4]productFunc // by format and widthIndex
 	expand [packedFormats]expandFunc
 	tile   [2][2][4]productFunc // by group (32, 16), minimum, and widthIndex
 	wide   [4]productFunc       // instead for quants of 8 bits, or nil
@@ -35,9 +36,6 @@ type vectorKernels struct {
 	dots    func(n int)          // does n times 12 dot products of registers
 	dotSize int                  // bytes of a register
 }
-
-// vecTokens is the largest batch for which weights are not expanded.
-const vecTokens = 4
 
 // What a second-level cache of 1 MB is to hold: activations of a chunk of tokens, by which all
 // weights pass, and some row blocks of expanded weights, by which tiles pass.
@@ -91,7 +89,7 @@ func matMulPartial(k *vectorKernels, out []float32, outStride int, w *Packed, bl
 
 // matMulBlocks computes whole row blocks; out begins with the first row of block0.
 func matMulBlocks(k *vectorKernels, out []float32, outStride int, w *Packed, block0, block1 int, bias []float32, acts *QActs, s *Scratch) {
-	if acts.Tokens <= vecTokens {
+	if acts.Tokens <= k.vecTokens {
 		matMulVectors(k, out, outStride, w, block0, block1, bias, acts)
 		return
 	}
@@ -119,8 +117,8 @@ func tokenChunk(tokens, in, tile int) int {
 // matMulVectors multiplies packed weights with few tokens.
 func matMulVectors(k *vectorKernels, out []float32, outStride int, w *Packed, block0, block1 int, bias []float32, acts *QActs) {
 	step := block1 - block0
-	if acts.Tokens == 3 {
-		// Two passes, the second over weights that the first left in the cache.
+	if tileWidth(acts.Tokens, k.maxTile) < acts.Tokens {
+		// Several passes, all but the first over weights that are in the cache.
 		step = max(1, weightBudget/w.layout.rowBlockSize(w.Format, w.In))
 	}
 	for b := block0; b < block1; b += step {

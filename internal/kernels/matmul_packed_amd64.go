@@ -18,21 +18,22 @@ func kernelsOf(t Tier) *vectorKernels {
 // Formats are in the order of packedLayouts' indexes.
 
 var kernels512 = vectorKernels{
-	maxTile: 6,
-	vec: [packedFormats][3]productFunc{
-		{vec512Q4_0x1, vec512Q4_0x2, vec512Q4_0x4},
-		{vec512Q4_1x1, vec512Q4_1x2, vec512Q4_1x4},
-		{vec512Q5_0x1, vec512Q5_0x2, vec512Q5_0x4},
-		{vec512Q5_1x1, vec512Q5_1x2, vec512Q5_1x4},
-		{vec512Q8_0x1, vec512Q8_0x2, vec512Q8_0x4},
-		{vec512Q2_Kx1, vec512Q2_Kx2, vec512Q2_Kx4},
-		{vec512Q3_Kx1, vec512Q3_Kx2, vec512Q3_Kx4},
-		{vec512Q4_Kx1, vec512Q4_Kx2, vec512Q4_Kx4},
-		{vec512Q5_Kx1, vec512Q5_Kx2, vec512Q5_Kx4},
-		{vec512Q6_Kx1, vec512Q6_Kx2, vec512Q6_Kx4},
-		{vec512IQ4_NLx1, vec512IQ4_NLx2, vec512IQ4_NLx4},
-		{vec512IQ4_XSx1, vec512IQ4_XSx2, vec512IQ4_XSx4},
-		{vec512MXFP4x1, vec512MXFP4x2, vec512MXFP4x4},
+	maxTile:   6,
+	vecTokens: 12,
+	vec: [packedFormats][4]productFunc{
+		{vec512Q4_0x1, vec512Q4_0x2, vec512Q4_0x4, vec512Q4_0x6},
+		{vec512Q4_1x1, vec512Q4_1x2, vec512Q4_1x4, vec512Q4_1x6},
+		{vec512Q5_0x1, vec512Q5_0x2, vec512Q5_0x4, vec512Q5_0x6},
+		{vec512Q5_1x1, vec512Q5_1x2, vec512Q5_1x4, vec512Q5_1x6},
+		{vec512Q8_0x1, vec512Q8_0x2, vec512Q8_0x4, vec512Q8_0x6},
+		{vec512Q2_Kx1, vec512Q2_Kx2, vec512Q2_Kx4, vec512Q2_Kx6},
+		{vec512Q3_Kx1, vec512Q3_Kx2, vec512Q3_Kx4, vec512Q3_Kx6},
+		{vec512Q4_Kx1, vec512Q4_Kx2, vec512Q4_Kx4, vec512Q4_Kx6},
+		{vec512Q5_Kx1, vec512Q5_Kx2, vec512Q5_Kx4, vec512Q5_Kx6},
+		{vec512Q6_Kx1, vec512Q6_Kx2, vec512Q6_Kx4, vec512Q6_Kx6},
+		{vec512IQ4_NLx1, vec512IQ4_NLx2, vec512IQ4_NLx4, vec512IQ4_NLx6},
+		{vec512IQ4_XSx1, vec512IQ4_XSx2, vec512IQ4_XSx4, vec512IQ4_XSx6},
+		{vec512MXFP4x1, vec512MXFP4x2, vec512MXFP4x4, vec512MXFP4x6},
 	},
 	expand: [packedFormats]expandFunc{
 		expand512Q4_0,
@@ -67,8 +68,9 @@ var kernels512 = vectorKernels{
 }
 
 var kernelsVNNI = vectorKernels{
-	maxTile: 4,
-	vec: [packedFormats][3]productFunc{
+	maxTile:   4,
+	vecTokens: 8,
+	vec: [packedFormats][4]productFunc{
 		{vecVNNIQ4_0x1, vecVNNIQ4_0x2, vecVNNIQ4_0x4},
 		{vecVNNIQ4_1x1, vecVNNIQ4_1x2, vecVNNIQ4_1x4},
 		{vecVNNIQ5_0x1, vecVNNIQ5_0x2, vecVNNIQ5_0x4},
@@ -115,8 +117,9 @@ var kernelsVNNI = vectorKernels{
 }
 
 var kernelsAVX2 = vectorKernels{
-	maxTile: 4,
-	vec: [packedFormats][3]productFunc{
+	maxTile:   4,
+	vecTokens: 8,
+	vec: [packedFormats][4]productFunc{
 		{vecAVX2Q4_0x1, vecAVX2Q4_0x2, vecAVX2Q4_0x4},
 		{vecAVX2Q4_1x1, vecAVX2Q4_1x2, vecAVX2Q4_1x4},
 		{vecAVX2Q5_0x1, vecAVX2Q5_0x2, vecAVX2Q5_0x4},

@@ -168,7 +168,7 @@ func TestMatMulPacked(t *testing.T) {
 		}
 		for r := 1 + len(name)%3; r <= 40; r += 3 {
 			w := randWeight(t, name, f.Block, r, 5)
-			comparePacked(t, "rows", w, randFloats(5*w.In, 4), 5)
+			comparePacked(t, "rows", w, randFloats(13*w.In, 4), 13)
 		}
 	}
 }

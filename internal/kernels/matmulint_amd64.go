@@ -29,6 +29,11 @@ func vec512Q4_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //go:noescape
 func vec512Q4_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
+// vec512Q4_0x6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q4_0x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
 // expand512Q4_0 brings packed weights into the form that the tile functions read.
 //
 //go:noescape
@@ -48,6 +53,11 @@ func vec512Q4_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //
 //go:noescape
 func vec512Q4_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vec512Q4_1x6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q4_1x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q4_1 brings packed weights into the form that the tile functions read.
 //
@@ -69,6 +79,11 @@ func vec512Q5_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //go:noescape
 func vec512Q5_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
+// vec512Q5_0x6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q5_0x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
 // expand512Q5_0 brings packed weights into the form that the tile functions read.
 //
 //go:noescape
@@ -88,6 +103,11 @@ func vec512Q5_1x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //
 //go:noescape
 func vec512Q5_1x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vec512Q5_1x6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q5_1x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q5_1 brings packed weights into the form that the tile functions read.
 //
@@ -109,6 +129,11 @@ func vec512Q8_0x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //go:noescape
 func vec512Q8_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
+// vec512Q8_0x6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q8_0x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
 // expand512Q8_0 brings packed weights into the form that the tile functions read.
 //
 //go:noescape
@@ -128,6 +153,11 @@ func vec512Q2_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //
 //go:noescape
 func vec512Q2_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vec512Q2_Kx6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q2_Kx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q2_K brings packed weights into the form that the tile functions read.
 //
@@ -149,6 +179,11 @@ func vec512Q3_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //go:noescape
 func vec512Q3_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
+// vec512Q3_Kx6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q3_Kx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
 // expand512Q3_K brings packed weights into the form that the tile functions read.
 //
 //go:noescape
@@ -168,6 +203,11 @@ func vec512Q4_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //
 //go:noescape
 func vec512Q4_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vec512Q4_Kx6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q4_Kx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q4_K brings packed weights into the form that the tile functions read.
 //
@@ -189,6 +229,11 @@ func vec512Q5_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //go:noescape
 func vec512Q5_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
+// vec512Q5_Kx6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q5_Kx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
 // expand512Q5_K brings packed weights into the form that the tile functions read.
 //
 //go:noescape
@@ -208,6 +253,11 @@ func vec512Q6_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bloc
 //
 //go:noescape
 func vec512Q6_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vec512Q6_Kx6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512Q6_Kx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512Q6_K brings packed weights into the form that the tile functions read.
 //
@@ -229,6 +279,11 @@ func vec512IQ4_NLx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bl
 //go:noescape
 func vec512IQ4_NLx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
+// vec512IQ4_NLx6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512IQ4_NLx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
 // expand512IQ4_NL brings packed weights into the form that the tile functions read.
 //
 //go:noescape
@@ -249,6 +304,11 @@ func vec512IQ4_XSx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, bl
 //go:noescape
 func vec512IQ4_XSx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
+// vec512IQ4_XSx6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512IQ4_XSx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
 // expand512IQ4_XS brings packed weights into the form that the tile functions read.
 //
 //go:noescape
@@ -268,6 +328,11 @@ func vec512MXFP4x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blo
 //
 //go:noescape
 func vec512MXFP4x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
+// vec512MXFP4x6 multiplies packed weights with the activations of 6 tokens.
+//
+//go:noescape
+func vec512MXFP4x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
 // expand512MXFP4 brings packed weights into the form that the tile functions read.
 //

@@ -20,7 +20,7 @@ func avx512() {
 	quantize512()
 	quantize256()
 	for i := range formats {
-		for _, c := range []int{1, 2, 4} {
+		for _, c := range []int{1, 2, 4, maxTile512} {
 			vec512(&formats[i], c)
 		}
 		expand512(&formats[i])

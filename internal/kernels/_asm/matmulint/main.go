@@ -2,9 +2,9 @@
 //
 // Three families, in each tier:
 //
-//	vec    packed weights times 1, 2 or 4 tokens, one function per format
+//	vec    packed weights times a tile of 1 to 6 tokens, one function per format
 //	expand packed weights to one common form, one function per format
-//	tile   expanded weights times a tile of 1 to 8 tokens, one function per kind of group
+//	tile   expanded weights times a tile of 1 to 6 tokens, one function per kind of group
 //	pair   the same for two row blocks at a time and a whole tile
 //
 // packed.go and panel.go of package kernels describe what lies where in memory.
