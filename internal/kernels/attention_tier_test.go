@@ -54,6 +54,9 @@ func checkTile(t *testing.T, c tileCase, k, v *KVRegion, q []float32, kvHead int
 	q = q[:stride*len(c.lengths)]
 	want := c.definition(a, q, stride)
 	for _, tier := range Tiers() {
+		if tier == AVXVNNI || tier == Generic && len(c.lengths) > 12 {
+			continue // computes as AVX2 does; takes long
+		}
 		s := Scratch{Tier: tier}
 		name := fmt.Sprintf("%v: %v", tier, c)
 		out := newFenced(len(q), float32(-77))
@@ -95,18 +98,17 @@ func TestAttendTiers(t *testing.T) {
 	var cases []tileCase
 	for _, dim := range []int{1, 13, 16, 32, 40, 64, 80, 96, 112, 128, 256} {
 		for i, runs := range [][]Run{nil, aligned, odd, half} {
-			c := tileCase{dim: dim, heads: 1 + (dim+3*i)%8, runs: runs, wide: (dim/16+i)%2 == 0, lengths: sequenceOf(115, 20)}
+			c := tileCase{dim: dim, heads: 1 + (dim+3*i)%8, runs: runs, wide: (dim/16+i)%2 == 0, lengths: sequenceOf(122, 12)}
 			cases = append(cases, c)
 			c.wide, c.window, c.lengths, c.heads = !c.wide, 100, sequenceOf(247, 12), 2
 			cases = append(cases, c)
 		}
 	}
 	for heads := 1; heads <= 9; heads++ {
-		for _, wide := range []bool{false, true} {
-			cases = append(cases,
-				tileCase{dim: 64, heads: heads, wide: wide, runs: aligned, lengths: sequenceOf(250, 70)},
-				tileCase{dim: 32, heads: heads, wide: wide, lengths: []int{400}})
-		}
+		cases = append(cases,
+			tileCase{dim: 48, heads: heads, wide: heads%3 == 0, runs: aligned, lengths: sequenceOf(120, 18+64/heads)},
+			tileCase{dim: 32, heads: heads, lengths: []int{400}},
+			tileCase{dim: 32, heads: heads, wide: true, lengths: []int{400}})
 	}
 	for _, n := range []int{1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 143, 144, 145, 255, 256, 257, 383, 384, 385} {
 		for _, window := range []int{0, 1, 5, 16, 128, 130, 200} {
