@@ -77,7 +77,7 @@ const (
 	maxNodes   = 1 << 18
 	maxMembers = 1 << 21 // of all entries together
 	maxRepeat  = 1 << 16 // the bounds of a repetition
-	maxCompile = 1 << 25 // steps of the compiler, a second or two
+	maxCompile = 1 << 24 // steps of the compiler, a second or less
 
 	// maxDepth is how deep calls may nest while a text is matched. Texts that need
 	// more do not match. (Calls at the end of a rule do not nest.)

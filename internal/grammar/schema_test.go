@@ -228,6 +228,9 @@ func TestSchemaErrors(t *testing.T) {
 		{`{"items":[` + strings.Repeat(`{"type":"string","format":"email","maxLength":30000},`, 2000) + `{}]}`, "", "states", ErrLimit},
 		{`{"pattern":"(a{1000}){1000}"}`, "", "regular expression", ErrLimit},
 	} {
+		if underRace && len(c.schema) > 20000 {
+			continue
+		}
 		_, err := Schema(background, []byte(c.schema))
 		if err == nil || !strings.Contains(err.Error(), c.message) || !errors.Is(err, c.is) {
 			t.Errorf("%.80s: error %v, want %q, %v", c.schema, err, c.message, c.is)
@@ -257,7 +260,7 @@ func TestNumberLimits(t *testing.T) {
 		}
 		texts = append(texts, fmt.Sprintf("%s%d.%d", sign, a/10, a%10), fmt.Sprintf("%s%d.%02d", sign, a/100, a%100), fmt.Sprintf("%s%d.%d0", sign, a/10, a%10))
 	}
-	for range 150 {
+	for range 80 {
 		kind := []string{"integer", "number"}[r.IntN(2)]
 		schema := map[string]any{"type": kind}
 		pick := func() json.Number { return json.Number(texts[r.IntN(len(texts))]) }
