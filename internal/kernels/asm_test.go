@@ -24,7 +24,11 @@ func TestAssemblyIsFresh(t *testing.T) {
 		name := filepath.Base(filepath.Dir(program))
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			files := []string{name + "_amd64.s", name + "_amd64.go"}
+			arch := "amd64"
+			if name == "neon" {
+				arch = "arm64"
+			}
+			files := []string{name + "_" + arch + ".s", name + "_" + arch + ".go"}
 			cmd := exec.Command("go", "run", "./"+name, "-pkg", "kernels",
 				"-out", filepath.Join(dir, files[0]), "-stubs", filepath.Join(dir, files[1]))
 			cmd.Dir = "_asm"
