@@ -2,7 +2,17 @@ module github.com/minfer/minfer/examples
 
 go 1.26.0
 
-require github.com/minfer/minfer v0.0.0
+require (
+	github.com/minfer/minfer v0.0.0
+	github.com/openai/openai-go/v3 v3.12.0
+)
+
+require (
+	github.com/tidwall/gjson v1.18.0 // indirect
+	github.com/tidwall/match v1.1.1 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
+)
 
 require (
 	github.com/ergochat/readline v0.1.3

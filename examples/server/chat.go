@@ -296,7 +296,7 @@ func (m *chatMessage) addCall(d *callDelta) {
 
 // streamChat answers as it is said.
 func (s *server) streamChat(w http.ResponseWriter, r *http.Request, j *job, q *chatRequest, answers []*answer) error {
-	out := s.newStream(w)
+	out := newStream(w)
 	chunk := chatChunk{head: s.newHead("chatcmpl-", "chat.completion.chunk")}
 	if q.includeUsage {
 		chunk.Usage = (*usage)(nil)

@@ -126,7 +126,7 @@ func (s *server) wholeCompletion(w http.ResponseWriter, r *http.Request, j *job,
 }
 
 func (s *server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job, q *completionRequest) error {
-	out := s.newStream(w)
+	out := newStream(w)
 	chunk := completion{head: s.newHead("cmpl-", "text_completion")}
 	if q.includeUsage {
 		chunk.Usage = (*usage)(nil)

@@ -2,12 +2,31 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
+	"math"
 	"net/http"
 
 	"github.com/minfer/minfer"
 )
 
-const maxInputs = 256
+// maxInputs bounds the texts of a request.
+const maxInputs = 2048
+
+type embeddingList struct {
+	Object string      `json:"object"`
+	Data   []embedding `json:"data"`
+	Model  string      `json:"model"`
+	Usage  struct {
+		Prompt int `json:"prompt_tokens"`
+		Total  int `json:"total_tokens"`
+	} `json:"usage"`
+}
+
+type embedding struct {
+	Object string `json:"object"`
+	Index  int    `json:"index"`
+	Vector any    `json:"embedding"` // numbers, or the text of their bytes in base64
+}
 
 // embeddings answers with a vector for each text.
 func (s *server) embeddings(w http.ResponseWriter, r *http.Request) error {
@@ -18,21 +37,46 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	o := body.object()
 	s.checkModel(o.get("model"))
 	o.get("dimensions").refuse("vectors have as many as the model has")
+	format := "float"
+	if f := o.get("encoding_format"); f.exists() {
+		if format = f.text(); format != "float" && format != "base64" {
+			f.fail("%q is neither float nor base64", format)
+		}
+	}
 	inputs, err := s.readInputs(r.Context(), o.get("input"))
 	if err != nil {
 		return err
 	}
-	_, _, err = s.embed(r.Context(), inputs)
-	return err
+	vectors, tokens, err := s.embed(r.Context(), inputs)
+	if err != nil {
+		return err
+	}
+	out := embeddingList{Object: "list", Model: s.modelID}
+	out.Usage.Prompt, out.Usage.Total = tokens, tokens
+	for i, v := range vectors {
+		e := embedding{Object: "embedding", Index: i, Vector: v}
+		if format == "base64" {
+			e.Vector = littleEndian(v)
+		}
+		out.Data = append(out.Data, e)
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// littleEndian is a vector as clients ask for it to save room; JSON makes it base64.
+func littleEndian(vector []float32) []byte {
+	b := make([]byte, 0, 4*len(vector))
+	for _, x := range vector {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
 }
 
 // readInputs reads a text, or tokens, or an array of either.
 func (s *server) readInputs(ctx context.Context, v value) ([][]minfer.Token, error) {
 	q := &completionRequest{}
-	s.readPrompts(ctx, q, v)
-	if len(q.prompts) > maxInputs {
-		v.fail("there are %d texts, want at most %d", len(q.prompts), maxInputs)
-	}
+	s.readPrompts(ctx, q, v, maxInputs)
 	return q.prompts, *v.err
 }
 

@@ -494,12 +494,12 @@ func (s *server) readCompletion(ctx context.Context, v value) (*completionReques
 		suffix.fail("not supported")
 	}
 	q.format = readFormat(o.get("response_format"))
-	s.readPrompts(ctx, q, o.get("prompt"))
+	s.readPrompts(ctx, q, o.get("prompt"), maxPrompts)
 	return q, *v.err
 }
 
 // readPrompts reads a text, or tokens, or an array of either.
-func (s *server) readPrompts(ctx context.Context, q *completionRequest, v value) {
+func (s *server) readPrompts(ctx context.Context, q *completionRequest, v value, most int) {
 	switch {
 	case v.is('"'):
 		s.addPrompt(ctx, q, v)
@@ -517,8 +517,8 @@ func (s *server) readPrompts(ctx context.Context, q *completionRequest, v value)
 		s.addPrompt(ctx, q, v)
 		return
 	}
-	if len(list) > maxPrompts {
-		v.fail("there are %d prompts, want at most %d", len(list), maxPrompts)
+	if len(list) > most {
+		v.fail("there are %d texts, want at most %d", len(list), most)
 		return
 	}
 	for _, e := range list {

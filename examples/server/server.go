@@ -117,7 +117,7 @@ func (s *server) nothing(mux *http.ServeMux) func(http.ResponseWriter, *http.Req
 func (s *server) guard(path string, h func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
-		noted := &statusWriter{ResponseWriter: w}
+		noted := &answerWriter{ResponseWriter: w, patience: s.settings.patience}
 		err := s.protect(noted, r, h)
 		if err != nil {
 			noted.status = s.answerError(noted, r, err)
@@ -146,7 +146,7 @@ func (s *server) protect(w http.ResponseWriter, r *http.Request, h func(http.Res
 }
 
 // answerError tells the client of an error, if it can still be told, and returns the status.
-func (s *server) answerError(w *statusWriter, r *http.Request, err error) int {
+func (s *server) answerError(w *answerWriter, r *http.Request, err error) int {
 	e := asAPIError(err)
 	if r.Context().Err() != nil && e.Status >= http.StatusInternalServerError {
 		e = asAPIError(r.Context().Err())
@@ -163,30 +163,39 @@ func (s *server) answerError(w *statusWriter, r *http.Request, err error) int {
 	return e.Status
 }
 
-// statusWriter notes the status of the answer.
-type statusWriter struct {
+// answerWriter notes the status of the answer, and has no patience with a client that does not
+// read it.
+type answerWriter struct {
 	http.ResponseWriter
-	status int
+	patience time.Duration
+	status   int
 }
 
 // WriteHeader notes the status.
-func (w *statusWriter) WriteHeader(status int) {
+func (w *answerWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
+	w.limit()
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write writes the body.
-func (w *statusWriter) Write(p []byte) (int, error) {
+// Write writes a part of the body.
+func (w *answerWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	w.limit()
 	return w.ResponseWriter.Write(p)
 }
 
+func (w *answerWriter) limit() {
+	// Writers of tests have no deadlines; those of a real connection have.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.patience))
+}
+
 // Unwrap gives http.ResponseController what it needs.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // checkBrowser keeps web pages of others out: any page that a user visits could otherwise have
 // the user's browser use the model. Pages come with an origin; it has to be this server's own

@@ -4,20 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"time"
 )
 
 // stream sends events to a client (server-sent events, each a JSON object).
 type stream struct {
-	w        http.ResponseWriter
-	rc       *http.ResponseController
-	patience time.Duration // with a client that does not read
-	begun    bool
-	buf      bytes.Buffer
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	begun bool
+	buf   bytes.Buffer
 }
 
-func (s *server) newStream(w http.ResponseWriter) *stream {
-	return &stream{w: w, rc: http.NewResponseController(w), patience: s.settings.patience}
+func newStream(w http.ResponseWriter) *stream {
+	return &stream{w: w, rc: http.NewResponseController(w)}
 }
 
 // begin sends the header, after which errors have to be events.
@@ -54,8 +52,6 @@ func (s *stream) write(event []byte) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
-	// Writers of tests have no deadlines; those of a real connection have.
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.patience))
 	if _, err := s.w.Write(event); err != nil {
 		return err
 	}
