@@ -244,7 +244,7 @@ func TestStopOverTokens(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := s.newAnswer([]GenerateOption{Stop(c.stops...), MaxTokens(c.max)})
+			a, err := s.newAnswer(context.Background(), []GenerateOption{Stop(c.stops...), MaxTokens(c.max)})
 			if err != nil {
 				t.Fatal(err)
 			}

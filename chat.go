@@ -311,9 +311,12 @@ func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piec
 			answer.WriteString(p.Text)
 			pieces++
 			c.messages = append(messages[:len(messages):len(messages)], Message{Role: "assistant", Content: answer.String()})
-			if p.Finish == FinishedTurn {
-				m := c.session.model
-				c.history.add(prompt, answer.String()+string(m.tokenizer.TokenBytes(p.Token)), c.session.Tokens())
+			switch p.Finish {
+			case FinishedTurn:
+				end := c.session.model.tokenizer.TokenBytes(p.Token)
+				c.history.add(prompt, answer.String()+string(end), c.session.Tokens())
+			case FinishedGrammar:
+				c.history.add(prompt, answer.String(), c.session.Tokens())
 			}
 		}
 		return yield(p, err)

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/minfer/minfer/internal/grammar"
 	"github.com/minfer/minfer/internal/sampling"
 	"github.com/minfer/minfer/internal/stop"
 	"github.com/minfer/minfer/internal/tokenizer"
@@ -39,9 +40,10 @@ const (
 	FinishedStop                 // a stop string was met
 	FinishedLength               // MaxTokens were generated
 	FinishedContext              // the session's context is full
+	FinishedGrammar              // a constrained answer is complete: see WithJSON
 )
 
-// String returns "turn", "stop", "length", "context" or "".
+// String returns "turn", "stop", "length", "context", "grammar" or "".
 func (r FinishReason) String() string {
 	switch r {
 	case FinishedTurn:
@@ -52,6 +54,8 @@ func (r FinishReason) String() string {
 		return "length"
 	case FinishedContext:
 		return "context"
+	case FinishedGrammar:
+		return "grammar"
 	}
 	return ""
 }
@@ -95,6 +99,7 @@ type generateConfig struct {
 	sampling     Sampling
 	parseSpecial bool
 	pastEnd      bool
+	constraint   *constraint // or nil
 }
 
 // MaxTokens ends the answer after n tokens. The default, 0, is when the context is full.
@@ -135,7 +140,8 @@ func LogProbs() GenerateOption { return func(c *generateConfig) { c.sampling.Log
 // those tokens. Never use it on text from outside.
 func ParseSpecial() GenerateOption { return func(c *generateConfig) { c.parseSpecial = true } }
 
-// PastEnd goes on generating after end-of-turn tokens.
+// PastEnd goes on generating after end-of-turn tokens. Constrained answers end with them all the
+// same.
 func PastEnd() GenerateOption { return func(c *generateConfig) { c.pastEnd = true } }
 
 // Generate appends a prompt to the session and streams what the model says next. On an
@@ -190,17 +196,18 @@ type answer struct {
 	sampler *Sampler
 	decoder *tokenizer.Decoder
 	stops   *stop.Matcher
-	origin  int    // length of the sequence before the first token
-	ends    []int  // for each token, the length of the text so far
-	shown   int    // length of the text given out
-	changes uint64 // of the session, when it was last seen
+	grammar *grammar.Matcher // nil if the answer is free
+	origin  int              // length of the sequence before the first token
+	ends    []int            // for each token, the length of the text so far
+	shown   int              // length of the text given out
+	changes uint64           // of the session, when it was last seen
 	usage   Usage
 }
 
 // generate streams an answer to the prompt, which is asked for while the session is in
 // use. The session is free whenever it yields and when it returns.
 func (s *Session) generate(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool, prompt func(*generateConfig) ([]Token, error)) {
-	a, err := s.newAnswer(opts)
+	a, err := s.newAnswer(ctx, opts)
 	if err == nil {
 		err = s.using("evaluating a prompt", func() error {
 			tokens, err := prompt(a.config)
@@ -224,7 +231,7 @@ func (s *Session) generate(ctx context.Context, opts []GenerateOption, yield fun
 }
 
 // newAnswer checks the options.
-func (s *Session) newAnswer(opts []GenerateOption) (*answer, error) {
+func (s *Session) newAnswer(ctx context.Context, opts []GenerateOption) (*answer, error) {
 	c, err := newGenerateConfig(opts)
 	if err != nil {
 		return nil, err
@@ -235,6 +242,12 @@ func (s *Session) newAnswer(opts []GenerateOption) (*answer, error) {
 	}
 	if a.stops, err = stop.New(c.stops); err != nil {
 		return nil, &OptionError{Option: "Stop", Reason: err.Error(), Err: err}
+	}
+	if c.constraint != nil {
+		if a.grammar, err = s.model.grammars.matcher(ctx, c.constraint); err != nil {
+			return nil, err
+		}
+		a.sampler.SetConstraint(a.grammar)
 	}
 	return a, nil
 }
@@ -279,6 +292,9 @@ func (a *answer) next(ctx context.Context) (Piece, error) {
 		a.usage.GenerateTime += time.Since(begun)
 		a.seen()
 	}()
+	if a.complete() {
+		return Piece{Token: NoToken, Finish: FinishedGrammar}, nil // nothing at all was wanted
+	}
 	if len(s.tokens) >= s.context {
 		return Piece{Token: NoToken, Text: a.flush(), Finish: FinishedContext}, nil
 	}
@@ -296,6 +312,11 @@ func (a *answer) next(ctx context.Context) (Piece, error) {
 // take appends a token to the sequence, to be evaluated when its logits are needed.
 func (a *answer) take(t sampling.Token) (Piece, error) {
 	s := a.session
+	if a.grammar != nil {
+		if err := a.grammar.Accept(t.ID); err != nil {
+			return Piece{}, fmt.Errorf("minfer: %w", err)
+		}
+	}
 	a.sampler.Accept(t.ID)
 	s.tokens = append(s.tokens, t.ID)
 	s.changes++
@@ -304,7 +325,7 @@ func (a *answer) take(t sampling.Token) (Piece, error) {
 	if a.config.sampling.LogProbs {
 		p.LogProb = t.LogProb
 	}
-	if !a.config.pastEnd && s.model.tokenizer.IsEndOfGeneration(t.ID) {
+	if (!a.config.pastEnd || a.grammar != nil) && s.model.tokenizer.IsEndOfGeneration(t.ID) {
 		p.Text, p.Finish = a.flush(), FinishedTurn
 		return p, nil
 	}
@@ -316,6 +337,8 @@ func (a *answer) take(t sampling.Token) (Piece, error) {
 	case stopped:
 		p.Finish = FinishedStop
 		return p, a.dropStop()
+	case a.complete():
+		p.Text, p.Finish = p.Text+a.flush(), FinishedGrammar
 	case a.usage.Generated == a.config.maxTokens:
 		p.Text, p.Finish = p.Text+a.flush(), FinishedLength
 	case len(s.tokens) == s.context:
@@ -323,6 +346,9 @@ func (a *answer) take(t sampling.Token) (Piece, error) {
 	}
 	return p, nil
 }
+
+// complete reports whether nothing can follow in a constrained answer.
+func (a *answer) complete() bool { return a.grammar != nil && a.grammar.Complete() }
 
 // flush ends the text and returns what was held back of it. What is held back at the
 // end may still complete a stop string.

@@ -40,6 +40,7 @@ type Model struct {
 	def       arch.Definition
 	hyper     arch.Hyperparameters
 	tokenizer *tokenizer.Tokenizer
+	grammars  *grammars
 	engine    *engine
 	info      Info
 
@@ -102,7 +103,7 @@ func newModel(f *gguf.File, c *config) (_ *Model, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{file: f, def: def, hyper: def.Hyperparameters(), tokenizer: tok}
+	m := &Model{file: f, def: def, hyper: def.Hyperparameters(), tokenizer: tok, grammars: newGrammars(tok)}
 	m.fingerprint = sync.OnceValues(func() ([sha256.Size]byte, error) { return fingerprint(f) })
 	if tok.VocabSize() > m.hyper.Vocab {
 		return nil, fmt.Errorf("minfer: the tokenizer has %d tokens and the model only %d logits: %w", tok.VocabSize(), m.hyper.Vocab, ErrInvalidModel)
