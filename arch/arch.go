@@ -51,7 +51,8 @@ import (
 // immutable, and so safe for concurrent use.
 type Definition interface {
 	// Build appends the forward pass to b, for the parameters p. The logits
-	// [vocabulary p.Outputs] must be the only output.
+	// [vocabulary p.Outputs] must be the only output or, if p.Result says so, the
+	// activations [embedding p.Outputs] that they are projected from. Head does either.
 	Build(b *graph.Builder, p graph.Params) error
 	// Hyperparameters returns the numbers that the engine needs to know.
 	Hyperparameters() Hyperparameters

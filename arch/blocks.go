@@ -236,9 +236,13 @@ func (r *Reader) ReadHead(h Hyperparameters, embedding graph.Weight) Head {
 	return head
 }
 
-// Build appends the head for the residual stream x and marks the logits as the
-// graph's output.
+// Build appends the head for the residual stream x and marks the result that the
+// parameters ask for, logits or the activations before them, as the graph's output.
 func (h *Head) Build(b *graph.Builder, x graph.NodeID) {
 	x = b.RMSNorm("output_norm", x, h.Norm, h.Eps)
+	if b.Params().Result == graph.Hidden {
+		b.Output(x)
+		return
+	}
 	b.Output(b.MatMul("logits", x, h.Output, h.Bias))
 }

@@ -163,6 +163,31 @@ func TestNoTail(t *testing.T) {
 	}
 }
 
+// The activations before the logits are the same graph without its last node.
+func TestHidden(t *testing.T) {
+	for _, family := range families {
+		for _, p := range []graph.Params{prefill(), decode()} {
+			m := tiny(family).mustOpen(t)
+			want := mustBuild(t, m, p)
+			p.Result = graph.Hidden
+			got := mustBuild(t, m, p)
+			last := len(got.Nodes) - 1
+			if len(want.Nodes) != last+2 || got.Nodes[last].Name != "output_norm" || len(got.Outputs) != 1 || int(got.Outputs[0]) != last {
+				t.Errorf("%s: ends with %s and gives %v", family, describe(&got.Nodes[last]), got.Outputs)
+			}
+			for i := range got.Nodes {
+				if got.Nodes[i] != want.Nodes[i] {
+					t.Errorf("%s: %s, want %s", family, describe(&got.Nodes[i]), describe(&want.Nodes[i]))
+				}
+			}
+			back, err := graph.Parse(got.String())
+			if err != nil || back.Params != got.Params {
+				t.Errorf("%s: read back as %+v, %v", family, back.Params, err)
+			}
+		}
+	}
+}
+
 func TestTiedOutput(t *testing.T) {
 	for _, family := range families {
 		m := tiny(family)

@@ -294,6 +294,8 @@ func (p *parser) value(v reflect.Value, depth int) error {
 		return parseEnum(dst, "element type", dtypeNames[:], p.scalar())
 	case *Phase:
 		return parseEnum(dst, "phase", phaseNames[:], p.scalar())
+	case *Result:
+		return parseEnum(dst, "result", resultNames[:], p.scalar())
 	case *RoPEStyle:
 		return parseEnum(dst, "rotary style", ropeStyleNames[:], p.scalar())
 	case *AttentionMode:
