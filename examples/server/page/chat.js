@@ -248,7 +248,7 @@ async function answer() {
     }
     say('');
   } catch (error) {
-    if (error.name === 'AbortError') say('Stopped.');
+    if (error.name === 'AbortError') say(turns.includes(turn) ? 'Stopped.' : '');
     else {
       turn.error = String(error.message || error);
       say('');

@@ -1,33 +1,80 @@
 // Turns the Markdown that models write into elements. Text becomes text nodes only, so that
 // nothing that a model says can become markup of another kind.
 
-const inlinePattern = /(`+)([\s\S]+?)\1(?!`)|\*\*([^\s*](?:[\s\S]*?[^\s])?)\*\*|(?<![\w*])\*([^\s*](?:[^*]*?[^\s*])?)\*(?![\w*])|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)/;
+// A span of emphasis or code has to close within so many characters, which keeps the time for a
+// text in proportion to its length, whatever is in it.
+const longest = 2000;
+const deepest = 4; // spans in spans
 
-function inline(parent, text) {
-  for (;;) {
-    const found = inlinePattern.exec(text);
-    if (!found) break;
-    parent.append(text.slice(0, found.index));
-    const [all, , code, strong, em, label, address] = found;
-    if (code !== undefined) {
-      const e = document.createElement('code');
-      e.textContent = code.trim() || code;
-      parent.append(e);
-    } else if (address !== undefined) {
-      const e = document.createElement('a');
-      e.href = address;
-      e.target = '_blank';
-      e.rel = 'noopener noreferrer';
-      e.textContent = label;
-      parent.append(e);
-    } else {
-      const e = document.createElement(strong !== undefined ? 'strong' : 'em');
-      inline(e, strong !== undefined ? strong : em);
-      parent.append(e);
+const link = /\[([^\]\n]{1,500})\]\((https?:\/\/[^\s)]{1,1000})\)/y;
+const ticks = /`+/y;
+
+function element(name, text) {
+  const e = document.createElement(name);
+  e.textContent = text;
+  return e;
+}
+
+// code returns the code span at text[i], or null.
+function code(text, i) {
+  ticks.lastIndex = i;
+  const mark = ticks.exec(text)[0];
+  const within = text.slice(i + mark.length, i + mark.length + longest);
+  for (let at = within.indexOf(mark); at >= 0;) {
+    let end = at;
+    while (within[end] === '`') end++;
+    if (end - at === mark.length && at > 0) {
+      const inside = within.slice(0, at);
+      return { node: element('code', inside.trim() || inside), end: i + 2 * mark.length + at };
     }
-    text = text.slice(found.index + all.length);
+    at = within.indexOf(mark, end);
   }
-  parent.append(text);
+  return { node: document.createTextNode(mark), end: i + mark.length };
+}
+
+// emphasis returns the span between marks at text[i], or null.
+function emphasis(text, i, mark, name, depth) {
+  const from = i + mark.length;
+  if (depth >= deepest || /[\s*]|^$/.test(text.charAt(from)) || (mark === '*' && /\w/.test(text.charAt(i - 1)))) return null;
+  const within = text.slice(from, from + longest);
+  for (let at = within.indexOf(mark); at >= 0; at = within.indexOf(mark, at + mark.length)) {
+    const after = within.charAt(at + mark.length);
+    if (at === 0 || /\s/.test(within.charAt(at - 1)) || (mark === '*' && /[\w*]/.test(after))) continue;
+    const e = document.createElement(name);
+    inline(e, within.slice(0, at), depth + 1);
+    return { node: e, end: from + at + mark.length };
+  }
+  return null;
+}
+
+function anchor(text, i) {
+  link.lastIndex = i;
+  const found = link.exec(text);
+  if (!found) return null;
+  const e = element('a', found[1]);
+  e.href = found[2];
+  e.target = '_blank';
+  e.rel = 'noopener noreferrer';
+  return { node: e, end: link.lastIndex };
+}
+
+function inline(parent, text, depth = 0) {
+  let done = 0;
+  for (let i = 0; i < text.length;) {
+    let span = null;
+    if (text[i] === '`') span = code(text, i);
+    else if (text.startsWith('**', i)) span = emphasis(text, i, '**', 'strong', depth);
+    else if (text[i] === '*') span = emphasis(text, i, '*', 'em', depth);
+    else if (text[i] === '[') span = anchor(text, i);
+    if (!span) {
+      i += text.startsWith('**', i) ? 2 : 1;
+      continue;
+    }
+    parent.append(text.slice(done, i), span.node);
+    i = done = span.end;
+  }
+  parent.append(text.slice(done));
+  parent.normalize();
 }
 
 function lines(parent, list) {
