@@ -22,8 +22,16 @@ type Piece struct {
 	// LogProb is the natural logarithm of the token's probability under the model, before
 	// any setting of the sampling; 0 unless LogProbs was given.
 	LogProb float32
+	// Top are the likeliest tokens in the token's place; nil unless TopLogProbs was given.
+	Top []TokenProb
 	// Finish is why the answer ends with this piece, or NotFinished.
 	Finish FinishReason
+}
+
+// TokenProb is a token with the natural logarithm of its probability under the model.
+type TokenProb struct {
+	Token   Token
+	LogProb float32
 }
 
 // NoToken is the token of a piece without one.
@@ -65,6 +73,8 @@ type Usage struct {
 	Cached       int           // tokens of the prompt that were evaluated before
 	Prompt       int           // tokens of the prompt that had to be evaluated
 	Generated    int           // tokens generated, the end-of-turn token included
+	Drafted      int           // tokens that were guessed and checked: see WithPromptLookup
+	Accepted     int           // of those, tokens that were generated
 	PromptTime   time.Duration // until the first logits
 	GenerateTime time.Duration // from there to the last token, without the time that the caller took
 }
@@ -100,6 +110,9 @@ type generateConfig struct {
 	parseSpecial bool
 	pastEnd      bool
 	constraint   *constraint // or nil
+	top          int         // likeliest tokens wanted in every piece
+	onPrompt     func(done, total int)
+	speculate    func(*Session) (*speculation, error) // or nil
 }
 
 // MaxTokens ends the answer after n tokens. The default, 0, is when the context is full.
@@ -135,6 +148,18 @@ func Seed(n uint64) GenerateOption { return func(c *generateConfig) { c.sampling
 
 // LogProbs fills in the log-probability of every token.
 func LogProbs() GenerateOption { return func(c *generateConfig) { c.sampling.LogProbs = true } }
+
+// TopLogProbs fills in the n likeliest tokens in the place of every token, the likeliest first,
+// with their log-probabilities before any setting of the sampling. Of equals, the lower token
+// comes first.
+func TopLogProbs(n int) GenerateOption { return func(c *generateConfig) { c.top = n } }
+
+// OnPromptProgress has f called while the prompt is evaluated, from the goroutine that generates:
+// with no token done, and after each part with how many of the total are. Tokens that were
+// evaluated before count for neither. The session is in use meanwhile.
+func OnPromptProgress(f func(done, total int)) GenerateOption {
+	return func(c *generateConfig) { c.onPrompt = f }
+}
 
 // ParseSpecial lets the text of special tokens in a prompt, such as <|im_start|>, become
 // those tokens. Never use it on text from outside.
@@ -185,6 +210,9 @@ func newGenerateConfig(opts []GenerateOption) (*generateConfig, error) {
 	if c.maxTokens < 0 {
 		return nil, optionErrorf("MaxTokens", "%d, want 1 or more, or 0 for no limit", c.maxTokens)
 	}
+	if c.top < 0 {
+		return nil, optionErrorf("TopLogProbs", "%d, want 0 or more", c.top)
+	}
 	return c, nil
 }
 
@@ -202,6 +230,8 @@ type answer struct {
 	shown   int              // length of the text given out
 	changes uint64           // of the session, when it was last seen
 	usage   Usage
+
+	speculation *speculation // nil for a token at a time
 }
 
 // generate streams an answer to the prompt, which is asked for while the session is in
@@ -249,12 +279,20 @@ func (s *Session) newAnswer(ctx context.Context, opts []GenerateOption) (*answer
 		}
 		a.sampler.SetConstraint(a.grammar)
 	}
+	if c.speculate != nil {
+		if a.speculation, err = c.speculate(s); err != nil {
+			return nil, err
+		}
+	}
 	return a, nil
 }
 
 // start evaluates the prompt.
 func (a *answer) start(ctx context.Context, prompt []Token) error {
 	s := a.session
+	s.settle()
+	s.onProgress = a.config.onPrompt
+	defer func() { s.onProgress = nil }()
 	a.usage.Cached = s.cells.Len()
 	if len(prompt) == 0 && s.valid != len(s.tokens) {
 		// The last token is evaluated again, for its logits.
@@ -298,7 +336,7 @@ func (a *answer) next(ctx context.Context) (Piece, error) {
 	if len(s.tokens) >= s.context {
 		return Piece{Token: NoToken, Text: a.flush(), Finish: FinishedContext}, nil
 	}
-	logits, err := s.eval(ctx, nil)
+	logits, err := a.logits(ctx)
 	if err != nil {
 		return Piece{}, err
 	}
@@ -306,12 +344,42 @@ func (a *answer) next(ctx context.Context) (Piece, error) {
 	if err != nil {
 		return Piece{}, err
 	}
-	return a.take(t)
+	p, err := a.take(t)
+	if err == nil && a.config.top > 0 {
+		p.Top, err = topLogProbs(logits, a.config.top)
+	}
+	if err != nil || p.Finish != NotFinished {
+		s.settle()
+	}
+	return p, err
+}
+
+// logits returns the logits after the sequence.
+func (a *answer) logits(ctx context.Context) ([]float32, error) {
+	if a.speculation != nil {
+		return a.speculation.logits(ctx, a)
+	}
+	return a.session.eval(ctx, nil)
+}
+
+func topLogProbs(logits []float32, n int) ([]TokenProb, error) {
+	tokens, err := sampling.TopLogProbs(nil, logits, n)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	top := make([]TokenProb, len(tokens))
+	for i, t := range tokens {
+		top[i] = TokenProb{Token: t.ID, LogProb: t.LogProb}
+	}
+	return top, nil
 }
 
 // take appends a token to the sequence, to be evaluated when its logits are needed.
 func (a *answer) take(t sampling.Token) (Piece, error) {
 	s := a.session
+	if a.speculation != nil {
+		a.speculation.match(a, t.ID)
+	}
 	if a.grammar != nil {
 		if err := a.grammar.Accept(t.ID); err != nil {
 			return Piece{}, fmt.Errorf("minfer: %w", err)

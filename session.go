@@ -28,13 +28,17 @@ type Session struct {
 
 	// Guarded by use.
 	tokens  []Token           // the sequence; the first cells.Len() of them are evaluated
-	cells   *kvcells.Sequence // guarded by the engine's turn too
+	cells   *kvcells.Sequence // guarded by the engine's turn too; more than tokens between steps of a speculation
 	logits  []float32         // after the last token, if logitsAt is their number
 	valid   int               // number of tokens that logits belong to; 0 if none
 	changes uint64            // grows with every change of tokens
 	usage   Usage
 	job     job
 	rows    [1][]float32
+
+	onProgress func(done, total int) // told how far evaluate has come; or nil
+
+	draftFor atomic.Pointer[Model] // the model whose vocabulary this session's was last found to go with
 }
 
 // privateCache is a cache that only a session and its forks use; the last one closes it.
@@ -222,7 +226,7 @@ func (s *Session) extend(ctx context.Context, tokens []Token, rows [][]float32) 
 	if err := s.check(tokens); err != nil {
 		return err
 	}
-	before, evaluated := len(s.tokens), s.cells.Len()
+	before, evaluated := len(s.tokens), min(s.cells.Len(), len(s.tokens))
 	s.tokens = append(s.tokens, tokens...)
 	if len(tokens) > 0 {
 		s.changes++
@@ -269,6 +273,10 @@ func (s *Session) checkIDs(tokens []Token) error {
 func (s *Session) evaluate(ctx context.Context, from int, rows [][]float32) error {
 	s.truncate(from)
 	first := len(s.tokens) - len(rows) // the first token whose logits are wanted
+	start := from
+	if err := s.report(0, len(s.tokens)-start); err != nil {
+		return err
+	}
 	for from < len(s.tokens) {
 		to := min(from+s.batch, len(s.tokens))
 		j := &s.job
@@ -283,9 +291,23 @@ func (s *Session) evaluate(ctx context.Context, from int, rows [][]float32) erro
 			return err
 		}
 		from = to
+		if err := s.report(from-start, len(s.tokens)-start); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+func (s *Session) report(done, total int) (err error) {
+	if s.onProgress != nil {
+		defer recovered(&err, "reporting the progress of a prompt")
+		s.onProgress(done, total)
+	}
+	return nil
+}
+
+// settle gives back the cells of tokens that were evaluated ahead of the sequence.
+func (s *Session) settle() { s.truncate(len(s.tokens)) }
 
 // spare is a row for logits that nobody wants.
 func (s *Session) spare() [][]float32 {
@@ -319,10 +341,10 @@ func (s *Session) rewind(n int) error {
 	if n < 0 || n > len(s.tokens) {
 		return optionErrorf("Rewind", "%d tokens, want 0 to the %d of the session", n, len(s.tokens))
 	}
+	s.truncate(n)
 	if n == len(s.tokens) {
 		return nil
 	}
-	s.truncate(n)
 	s.tokens = s.tokens[:n]
 	s.valid = 0
 	s.changes++
@@ -372,6 +394,7 @@ func (s *Session) Fork() (*Session, error) {
 		return nil, err
 	}
 	defer s.end()
+	s.settle()
 	if err := s.model.engine.enter(context.Background()); err != nil {
 		return nil, err
 	}

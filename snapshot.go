@@ -64,6 +64,7 @@ func (s *Session) Save(w io.Writer) error {
 		return err
 	}
 	defer s.end()
+	s.settle()
 	buffered := bufio.NewWriterSize(w, 1<<16)
 	e := snapshotWriter{w: buffered, sum: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
 	e.session(s)

@@ -1,0 +1,114 @@
+package minfer_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/minfer/minfer"
+)
+
+// copying is a prompt whose answer repeats parts of it.
+func copying() string {
+	return chatML("Repeat: key fox Rome tree key fox Rome tree")
+}
+
+func TestPromptLookup(t *testing.T) {
+	m := openStoryteller(t)
+	for _, temperature := range []float32{0, 1} {
+		opts := []minfer.GenerateOption{minfer.Temperature(temperature), minfer.MaxTokens(60), minfer.ParseSpecial(), minfer.PastEnd()}
+		want := mustRead(t, newSession(t, m).Generate(context.Background(), copying(), opts...))
+		for _, n := range []int{1, 2, 10, 64} {
+			s := newSession(t, m)
+			got := mustRead(t, s.Generate(context.Background(), copying(), append(opts, minfer.WithPromptLookup(n))...))
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%d: %v, want %v", n, got, want)
+			}
+			if u := s.Usage(); u.Drafted == 0 || u.Accepted == 0 || u.Accepted > u.Drafted {
+				t.Errorf("%d: %+v", n, u)
+			}
+		}
+	}
+}
+
+// A model that guesses for itself is always right.
+func TestDraft(t *testing.T) {
+	m := openStoryteller(t)
+	other := openStoryteller(t)
+	s, draft := newSession(t, m), newSession(t, other)
+	plain := newSession(t, m).Chat()
+	chat := s.Chat()
+	for _, text := range []string{"Tell me a story about a brave fox.", "Where did she live?", "The facts as JSON."} {
+		want := mustRead(t, plain.Say(context.Background(), text, minfer.Temperature(0)))
+		got := mustRead(t, chat.Say(context.Background(), text, minfer.Temperature(0), minfer.WithDraft(draft, 16)))
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %q, want %q", text, got.text, want.text)
+		}
+		// Of the last guesses, those after the end are not used.
+		if u := s.Usage(); u.Accepted*2 < u.Generated || u.Drafted-u.Accepted > 16 {
+			t.Errorf("%q: %+v", text, u)
+		}
+	}
+	if draft.Len() == 0 || draft.Len() > s.Len()+16 {
+		t.Errorf("the draft has %d tokens, the answer %d", draft.Len(), s.Len())
+	}
+}
+
+// A draft with less room than the answer goes on to the end of it.
+func TestDraftWithLittleContext(t *testing.T) {
+	m := openStoryteller(t)
+	opts := []minfer.GenerateOption{minfer.Temperature(0), minfer.MaxTokens(60), minfer.ParseSpecial()}
+	prompt := chatML("Tell me a story about a brave fox.")
+	want := mustRead(t, newSession(t, m).Generate(context.Background(), prompt, opts...))
+	for _, room := range []int{1, 10, len(encode(t, m, prompt)) + 7} {
+		s, draft := newSession(t, m), newSession(t, m, minfer.WithContext(room))
+		got := mustRead(t, s.Generate(context.Background(), prompt, append(opts, minfer.WithDraft(draft, 4))...))
+		if !reflect.DeepEqual(got, want) || draft.Len() > room {
+			t.Errorf("%d: %q, want %q", room, got.text, want.text)
+		}
+	}
+}
+
+// With few cells left, guesses are left out before an answer fails.
+func TestSpeculationInAFullCache(t *testing.T) {
+	m := openStoryteller(t)
+	run := func(opts ...minfer.GenerateOption) (said, error) {
+		cache, err := m.NewGraphCache(48)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cache.Close()
+		s := newSession(t, m, minfer.WithCache(cache))
+		return read(s.Generate(context.Background(), copying(), append(opts, minfer.Temperature(0), minfer.ParseSpecial(), minfer.PastEnd())...))
+	}
+	want, wantErr := run()
+	got, err := run(minfer.WithPromptLookup(16))
+	if !errors.Is(wantErr, minfer.ErrCacheFull) || !errors.Is(err, minfer.ErrCacheFull) || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v\nwant %v, %v", got, err, want, wantErr)
+	}
+}
+
+func TestSpeculationRefused(t *testing.T) {
+	m := openStoryteller(t)
+	s := newSession(t, m)
+	_, err := read(s.Generate(context.Background(), "a", minfer.WithDraft(newSession(t, smallModel{vocab: 257}.open(t)), 4)))
+	var e *minfer.VocabularyError
+	if !errors.As(err, &e) || !errors.Is(err, minfer.ErrVocabulary) || !strings.Contains(err.Error(), "token") {
+		t.Errorf("other vocabulary: %v", err)
+	}
+	for _, o := range []minfer.GenerateOption{
+		minfer.WithPromptLookup(0), minfer.WithPromptLookup(65), minfer.WithDraft(nil, 4), minfer.WithDraft(s, 4),
+		minfer.WithDraft(newSession(t, m), 0), minfer.TopLogProbs(-1),
+	} {
+		if _, err := read(s.Generate(context.Background(), "a", o)); !errors.Is(err, minfer.ErrOption) {
+			t.Errorf("%v", err)
+		}
+	}
+	closed := newSession(t, m)
+	closed.Close()
+	if _, err := read(s.Generate(context.Background(), "a", minfer.WithDraft(closed, 4))); !errors.Is(err, minfer.ErrClosed) {
+		t.Errorf("closed draft: %v", err)
+	}
+}
