@@ -15,6 +15,7 @@ type answer struct {
 	think     thinkSplitter
 	calls     *toolcall.Parser // nil if no tools were offered
 	marks     map[string]bool  // special tokens that the parser has to see
+	closing   string           // ends a call of which the model was to say only the arguments
 	one       bool             // only one call is wanted
 	complete  int              // calls that are complete
 	reasoning int              // tokens of reasoning
@@ -55,6 +56,7 @@ func (s *server) newAnswer(q *chatRequest, prompt, forced string) *answer {
 	}
 	if forced != "" {
 		a.think = thinkSplitter{state: thinkOver}
+		a.closing = s.format.Closing()
 		a.calls.Push(forced) // which ends before anything that there would be an event for
 	}
 	return a
@@ -88,6 +90,9 @@ func (a *answer) push(p piece) (new []delta, enough bool) {
 func (a *answer) end(new []delta) []delta {
 	reasoning, content := a.think.finish()
 	new = a.add(new, reasoning, content)
+	if a.finish == minfer.FinishedGrammar {
+		new = a.add(new, "", a.closing)
+	}
 	if a.calls != nil {
 		new = a.addEvents(new, a.calls.Finish())
 	}

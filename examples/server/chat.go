@@ -144,10 +144,6 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) error {
 
 // chatJob turns a request into work, with an answer for each choice.
 func (s *server) chatJob(ctx context.Context, q *chatRequest) (*job, []*answer, error) {
-	options, err := constraint(q.format)
-	if err != nil {
-		return nil, nil, err
-	}
 	if !q.format.free() && len(q.offered()) > 0 {
 		return nil, nil, newError(http.StatusBadRequest, unsupported, "response_format: not supported together with tools").param("response_format")
 	}
@@ -159,7 +155,12 @@ func (s *server) chatJob(ctx context.Context, q *chatRequest) (*job, []*answer, 
 	if err != nil {
 		return nil, nil, err
 	}
-	j := &job{params: q.params, prompts: [][]minfer.Token{prompt.Tokens}, options: options}
+	j := &job{params: q.params, prompts: [][]minfer.Token{prompt.Tokens}, options: constraint(q.format)}
+	if t := q.tool(q.choice.name); t != nil && t.strict && t.parameters != nil {
+		// What is left of the call for the model to say is the arguments.
+		j.format = responseFormat{path: t.path, schema: t.parameters}
+		j.options = constraint(j.format)
+	}
 	var answers []*answer
 	for range q.choices {
 		answers = append(answers, s.newAnswer(q, prompt.Text, forced))
@@ -210,12 +211,16 @@ func explainTools(messages []minfer.Message, definitions json.RawMessage) []minf
 	return told
 }
 
-// force has the answer begin as a call does, if the request demands a call.
+// force has the answer begin as a call does, if the request demands a call. An answer of a
+// given form, or a call, cannot begin with reasoning, so that is ended.
 func (s *server) force(ctx context.Context, q *chatRequest, prompt *minfer.Prompt) (string, error) {
-	if !q.choice.required {
+	opening := ""
+	switch {
+	case q.choice.required:
+		opening = s.format.Opening(q.choice.name)
+	case q.format.free():
 		return "", nil
 	}
-	opening := s.format.Opening(q.choice.name)
 	before := ""
 	if think := newThinkSplitter(prompt.Text); think.state == thinking {
 		before = thinkClose + "\n\n"
@@ -224,6 +229,7 @@ func (s *server) force(ctx context.Context, q *chatRequest, prompt *minfer.Promp
 	if err != nil {
 		return "", err
 	}
+	prompt.Text += before + opening
 	prompt.Tokens = append(prompt.Tokens, tokens...)
 	return opening, nil
 }

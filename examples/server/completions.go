@@ -35,11 +35,7 @@ func (s *server) completions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	options, err := constraint(q.format)
-	if err != nil {
-		return err
-	}
-	j := &job{params: q.params, prompts: q.prompts, options: options}
+	j := &job{params: q.params, prompts: q.prompts, options: constraint(q.format)}
 	if q.stream {
 		return s.streamCompletion(w, r, j, q)
 	}

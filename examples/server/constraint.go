@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net/http"
 
 	"github.com/minfer/minfer"
 )
@@ -40,11 +39,14 @@ func readFormat(v value) responseFormat {
 	return f
 }
 
-// constraint returns the options that keep an answer to its form.
-func constraint(f responseFormat) ([]minfer.GenerateOption, error) {
-	if f.free() {
-		return nil, nil
+// constraint returns the options that keep an answer to its form. A schema that cannot be held
+// to is an error when the answer begins.
+func constraint(f responseFormat) []minfer.GenerateOption {
+	switch {
+	case f.json:
+		return []minfer.GenerateOption{minfer.WithJSON()}
+	case f.schema != nil:
+		return []minfer.GenerateOption{minfer.WithJSONSchema(f.schema)}
 	}
-	e := newError(http.StatusBadRequest, unsupported, "%s: only text is supported yet", f.path)
-	return nil, e.param(f.path)
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -18,7 +17,8 @@ type job struct {
 	params
 	prompts [][]minfer.Token
 	options []minfer.GenerateOption // beside those of params
-	// begin is called when a slot has been found and work begins.
+	// begin is called before the first piece comes, when all that could be refused of the
+	// request has been.
 	begin func() error
 	// emit is given what is generated, by one goroutine at a time. The choices come mixed. An
 	// error ends the job; errEnough ends only the choice.
@@ -60,9 +60,6 @@ func (s *server) generate(ctx context.Context, j *job) (counts, error) {
 		}
 	}()
 	s.metrics.queueTime.observe(time.Since(queued))
-	if err := j.begin(); err != nil {
-		return counts{}, err
-	}
 	r := &running{server: s, job: j, tasks: make(chan int, len(j.prompts)*j.choices)}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	defer r.cancel()
@@ -72,7 +69,7 @@ func (s *server) generate(ctx context.Context, j *job) (counts, error) {
 	close(r.tasks)
 	if cap(r.tasks) > 1 {
 		// All choices of the first prompt share what is evaluated of it.
-		if err := r.evaluate(first, 0); err != nil {
+		if err := r.evaluate(first); err != nil {
 			return r.counts, err
 		}
 		more := s.pool.more(cap(r.tasks) - 1)
@@ -107,6 +104,7 @@ type running struct {
 	mu     sync.Mutex
 	counts counts
 	seen   map[int]bool // prompts that are counted
+	begun  bool         // the client has been told
 	err    error        // the first
 }
 
@@ -134,14 +132,20 @@ func (r *running) fail(err error) {
 	}
 }
 
-// evaluate makes the slot hold a prompt, and counts it once.
-func (r *running) evaluate(slot *slot, prompt int) error {
-	tokens := r.job.prompts[prompt]
+// evaluate makes the slot hold the first prompt, and counts it.
+func (r *running) evaluate(slot *slot) error {
+	tokens := r.job.prompts[0]
 	begun := time.Now()
 	kept, err := slot.session.SetTokens(r.ctx, tokens)
 	if err != nil {
 		return err
 	}
+	r.countPrompt(0, len(tokens), kept, time.Since(begun))
+	return nil
+}
+
+// countPrompt counts a prompt, which is what its first choice took.
+func (r *running) countPrompt(prompt, tokens, kept int, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.seen == nil {
@@ -149,11 +153,10 @@ func (r *running) evaluate(slot *slot, prompt int) error {
 	}
 	if !r.seen[prompt] {
 		r.seen[prompt] = true
-		r.counts.prompt += len(tokens)
+		r.counts.prompt += tokens
 		r.counts.cached += kept
-		r.server.metrics.promptTime.observe(time.Since(begun))
+		r.server.metrics.promptTime.observe(took)
 	}
-	return nil
 }
 
 // choice generates one choice.
@@ -162,42 +165,44 @@ func (r *running) choice(slot *slot, choice int) error {
 		return err
 	}
 	j := r.job
-	if err := r.evaluate(slot, choice/j.choices); err != nil {
+	prompt := j.prompts[choice/j.choices]
+	// The last token is evaluated at least, for what the model makes of it.
+	common := min(commonPrefix(slot.session.Tokens(), prompt), len(prompt)-1)
+	if err := slot.session.Rewind(common); err != nil {
 		return err
 	}
-	top, err := r.logits(slot)
-	if err != nil {
-		return err
-	}
+	first := true
 	begun := time.Now()
-	defer func() { r.server.metrics.answerTime.observe(time.Since(begun)) }()
-	for p, err := range slot.session.GenerateTokens(r.ctx, nil, r.options(choice)...) {
+	for p, err := range slot.session.GenerateTokens(r.ctx, prompt[common:], r.options(choice)...) {
 		if err != nil {
-			return err
+			return j.explain(err)
+		}
+		if first {
+			first = false
+			u := slot.session.Usage()
+			r.countPrompt(choice/j.choices, len(prompt), u.Cached, u.PromptTime)
 		}
 		out := piece{text: p.Text, token: p.Token, finish: p.Finish}
 		if j.logprobs && p.Token != minfer.NoToken {
-			out.probs = r.server.probs(p, top, j.topLogprobs)
+			out.probs = r.server.probs(p)
 		}
 		if err := r.emit(choice, out); errors.Is(err, errEnough) {
-			return nil
-		} else if err != nil || p.Finish != minfer.NotFinished {
-			return err
-		}
-		if top, err = r.logits(slot); err != nil {
+			break
+		} else if err != nil {
 			return err
 		}
 	}
+	r.server.metrics.answerTime.observe(time.Since(begun))
 	return nil
 }
 
-// logits returns what the next token of the slot is chosen from, or nil if nobody needs it.
-// The library computes them once, whether they are asked for here or not.
-func (r *running) logits(slot *slot) ([]float32, error) {
-	if r.job.topLogprobs == 0 {
-		return nil, nil
+// explain names the field of the request that a form which cannot be held to came in.
+func (j *job) explain(err error) error {
+	var schema *minfer.SchemaError
+	if errors.As(err, &schema) {
+		return badField(j.format.path, "%v", schema)
 	}
-	return slot.session.Eval(r.ctx, nil)
+	return err
 }
 
 func (r *running) options(choice int) []minfer.GenerateOption {
@@ -205,7 +210,7 @@ func (r *running) options(choice int) []minfer.GenerateOption {
 	sampling := j.sampling.Clone()
 	sampling.Seed += uint64(choice)
 	sampling.LogProbs = j.logprobs
-	options := []minfer.GenerateOption{minfer.WithSampling(sampling), minfer.MaxTokens(j.maxTokens), minfer.Stop(j.stops...)}
+	options := []minfer.GenerateOption{minfer.WithSampling(sampling), minfer.MaxTokens(j.maxTokens), minfer.Stop(j.stops...), minfer.TopLogProbs(j.topLogprobs)}
 	return append(options, j.options...)
 }
 
@@ -215,6 +220,12 @@ func (r *running) emit(choice int, p piece) error {
 	defer r.mu.Unlock()
 	if r.err != nil {
 		return r.err
+	}
+	if !r.begun {
+		r.begun = true
+		if err := r.job.begin(); err != nil {
+			return err
+		}
 	}
 	if p.token != minfer.NoToken {
 		r.counts.generated++
@@ -230,50 +241,17 @@ type tokenProbs struct {
 }
 
 type ranked struct {
-	token   minfer.Token
 	text    string
 	logprob float64
 }
 
-// probs describes a token that was chosen from logits, which may be nil if no other tokens
-// are asked for.
-func (s *server) probs(p minfer.Piece, logits []float32, top int) *tokenProbs {
+// probs describes the token of a piece.
+func (s *server) probs(p minfer.Piece) *tokenProbs {
 	out := &tokenProbs{text: s.tokenText(p.Token), logprob: float64(p.LogProb)}
-	if logits == nil {
-		return out
-	}
-	best := math.Inf(-1)
-	for _, x := range logits {
-		best = max(best, float64(x))
-	}
-	sum := 0.0
-	for _, x := range logits {
-		sum += math.Exp(float64(x) - best)
-	}
-	mass := best + math.Log(sum)
-	for id, x := range logits {
-		out.top = insert(out.top, top, ranked{token: minfer.Token(id), logprob: float64(x) - mass})
-	}
-	for i := range out.top {
-		out.top[i].text = s.tokenText(out.top[i].token)
+	for _, t := range p.Top {
+		out.top = append(out.top, ranked{s.tokenText(t.Token), float64(t.LogProb)})
 	}
 	return out
-}
-
-// insert puts r into a list of the n likeliest, the first of equals first.
-func insert(list []ranked, n int, r ranked) []ranked {
-	if len(list) == n && r.logprob <= list[n-1].logprob {
-		return list
-	}
-	if len(list) < n {
-		list = append(list, r)
-	}
-	i := len(list) - 1
-	for ; i > 0 && list[i-1].logprob < r.logprob; i-- {
-		list[i] = list[i-1]
-	}
-	list[i] = r
-	return list
 }
 
 func (s *server) tokenText(t minfer.Token) string { return string(s.model.Tokenizer().TokenBytes(t)) }

@@ -150,6 +150,8 @@ type tool struct {
 	name       string
 	definition json.RawMessage // as templates take it
 	parameters json.RawMessage // JSON schema, or nil
+	path       string          // of parameters, for errors
+	strict     bool            // the arguments of a call that is demanded have to be as the schema says
 }
 
 // toolChoice says whether tools are to be called.
@@ -364,7 +366,7 @@ func readTool(v value) tool {
 	}
 	f := o.get("function").object()
 	name := f.get("name")
-	t := tool{name: name.text()}
+	t := tool{name: name.text(), path: f.get("parameters").path, strict: f.get("strict").flag()}
 	if t.name == "" {
 		name.fail("it is empty")
 	}
@@ -379,7 +381,8 @@ func readTool(v value) tool {
 	}
 	if p := f.get("parameters"); p.exists() {
 		p.need('{', "a JSON schema, which is an object")
-		t.parameters, definition.Parameters = p.raw, schemaInOrder(p.object())
+		t.parameters = schemaInOrder(p.object())
+		definition.Parameters = t.parameters
 	}
 	// Models were trained on definitions with their members in this order.
 	t.definition, _ = json.Marshal(struct {

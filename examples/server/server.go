@@ -33,10 +33,11 @@ type server struct {
 }
 
 func newServer(settings *settings, log *slog.Logger) (s *server, err error) {
-	s = &server{settings: settings, log: log, modelID: settings.modelID(), started: time.Now()}
-	if s.model, err = settings.open(); err != nil {
+	s = &server{settings: settings, log: log, started: time.Now()}
+	if s.model, err = settings.open(log); err != nil {
 		return nil, err
 	}
+	s.modelID = settings.modelID()
 	if err := s.prepare(); err != nil {
 		return nil, errors.Join(err, s.model.Close())
 	}

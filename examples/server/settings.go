@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -49,7 +50,7 @@ const envKey = "MINFER_API_KEY"
 func (s *settings) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("server", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.StringVar(&s.model, "m", "", "path of the `model`, a GGUF file; the embedded storyteller if left out")
+	f.StringVar(&s.model, "m", "", "`model`: the path of a GGUF file, hf:OWNER/REPO:FILE or ollama:NAME:TAG to download, or the name of one that was downloaded; the embedded storyteller if left out")
 	f.StringVar(&s.name, "name", "", "`name` of the model for clients; that of its file if left out")
 	f.StringVar(&s.addr, "addr", "127.0.0.1:8080", "`address` to listen on")
 	f.StringVar(&s.apiKey, "api-key", os.Getenv(envKey), "`key` that requests have to bear; "+envKey+" if left out")
@@ -138,8 +139,8 @@ func (s *settings) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// open opens the model.
-func (s *settings) open() (*minfer.Model, error) {
+// open opens the model, which may have to be downloaded first.
+func (s *settings) open(log *slog.Logger) (*minfer.Model, error) {
 	options := []minfer.Option{minfer.WithThreads(s.threads)}
 	if s.backends != "" {
 		options = append(options, minfer.WithBackends(strings.Split(s.backends, ",")...))
@@ -154,7 +155,18 @@ func (s *settings) open() (*minfer.Model, error) {
 	if s.model == "" {
 		return minfer.OpenBytes(storyteller.Model, options...)
 	}
-	return minfer.Open(s.model, options...)
+	shown := int64(-1)
+	path, err := minfer.Fetch(context.Background(), s.model, minfer.WithFetchProgress(func(p minfer.FetchProgress) {
+		if tenth := p.Done * 10 / max(p.Total, 1); tenth != shown {
+			shown = tenth
+			log.Info("downloading", "file", p.File, "bytes", p.Done, "of", p.Total)
+		}
+	}))
+	if err != nil {
+		return nil, err
+	}
+	s.model = path
+	return minfer.Open(path, options...)
 }
 
 // modelID is the name under which the model is served.
