@@ -38,16 +38,20 @@ type Range = tokenizer.Span
 type ChatOption func(*chatConfig)
 
 type chatConfig struct {
-	system    string
-	tools     json.RawMessage
-	variables json.RawMessage
+	system     string
+	tools      json.RawMessage
+	offered    []Tool // that a Chat calls
+	toolRounds int
+	variables  json.RawMessage
 }
 
 // System puts a system message at the beginning.
 func System(text string) ChatOption { return func(c *chatConfig) { c.system = text } }
 
 // Tools offers tools to the model: a JSON array as the template wants it, in most cases of
-// objects {"type": "function", "function": {"name", "description", "parameters"}}.
+// objects {"type": "function", "function": {"name", "description", "parameters"}}. Calls come as the
+// text that the model writes; WithTools has them made. A template that knows nothing of tools is
+// helped out by words in the system message.
 func Tools(definitions json.RawMessage) ChatOption {
 	return func(c *chatConfig) { c.tools = definitions }
 }
@@ -71,6 +75,9 @@ func (m *Model) RenderChat(ctx context.Context, messages []Message, opts ...Chat
 	if c.system != "" {
 		messages = append([]Message{{Role: "system", Content: c.system}}, messages...)
 	}
+	if err := c.define(); err != nil {
+		return nil, err
+	}
 	p, err := m.renderChat(ctx, messages, &c)
 	if err != nil {
 		return nil, err
@@ -83,6 +90,9 @@ func (m *Model) renderChat(ctx context.Context, messages []Message, c *chatConfi
 	t, err := m.template()
 	if err != nil {
 		return nil, err
+	}
+	if c.tools != nil && !m.knowsTools() {
+		messages = explainTools(messages, c.tools)
 	}
 	vars, err := m.chatVariables(messages, c)
 	if err != nil {
@@ -267,7 +277,8 @@ func (c *Chat) SetSystem(text string) {
 func (c *Chat) Session() *Session { return c.session }
 
 // Say appends a message of the user and streams the answer, which becomes part of the
-// conversation as far as it was read. If there is an error before the first piece, the
+// conversation as far as it was read. If the chat has tools, it may come in several turns: see
+// WithTools. If there is an error before the first piece, the
 // message is taken back.
 func (c *Chat) Say(ctx context.Context, text string, opts ...GenerateOption) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
@@ -301,33 +312,32 @@ func (c *Chat) Reply(ctx context.Context, opts ...GenerateOption) iter.Seq2[Piec
 	return func(yield func(Piece, error) bool) { c.reply(ctx, opts, yield) }
 }
 
-// reply reports whether there was any piece.
+// reply streams answers until one calls no tools. It reports whether there was any piece.
 func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool) bool {
-	var prompt *Prompt
-	var answer strings.Builder
-	messages, pieces := c.messages, 0
+	heard := false
 	note := func(p Piece, err error) bool {
-		if err == nil {
-			answer.WriteString(p.Text)
-			pieces++
-			c.messages = append(messages[:len(messages):len(messages)], Message{Role: "assistant", Content: answer.String()})
-			switch p.Finish {
-			case FinishedTurn:
-				end := c.session.model.tokenizer.TokenBytes(p.Token)
-				c.history.add(prompt, answer.String()+string(end), c.session.Tokens())
-			case FinishedGrammar:
-				c.history.add(prompt, answer.String(), c.session.Tokens())
-			}
-		}
+		heard = heard || err == nil
 		return yield(p, err)
 	}
-	c.session.generate(ctx, opts, note, func(*generateConfig) (tokens []Token, err error) {
-		if prompt, err = c.session.model.renderChat(ctx, messages, &c.config); err != nil {
-			return nil, err
+	limit := c.config.toolRounds
+	if limit == 0 {
+		limit = DefaultToolRounds
+	}
+	calls := 0
+	for round := 0; ; round++ {
+		t := &turn{chat: c, messages: c.messages, yield: note, first: calls}
+		c.session.generate(ctx, opts, t.note, func(g *generateConfig) ([]Token, error) { return t.begin(ctx, g) })
+		calls += len(t.begun)
+		switch {
+		case !t.calling:
+			return heard
+		case round == limit:
+			note(Piece{Token: NoToken}, ErrToolRounds)
+			return heard
+		case !t.callTools(ctx):
+			return heard
 		}
-		return c.prepare(ctx, prompt)
-	})
-	return pieces > 0
+	}
 }
 
 // prepare returns the tokens that have to be appended to the session's to make them the

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"time"
 
+	"golang.org/x/exp/slices"
+
 	"github.com/minfer/minfer/internal/grammar"
 	"github.com/minfer/minfer/internal/sampling"
 	"github.com/minfer/minfer/internal/stop"
@@ -17,7 +19,7 @@ type Piece struct {
 	// Text is what can be shown now: whole characters only, and nothing that may
 	// turn out to be part of a stop string. It may be empty.
 	Text string
-	// Token is the token that was generated, or NoToken for a last piece without one.
+	// Token is the token that was generated, or NoToken for a piece without one.
 	Token Token
 	// LogProb is the natural logarithm of the token's probability under the model, before
 	// any setting of the sampling; 0 unless LogProbs was given.
@@ -26,6 +28,13 @@ type Piece struct {
 	Top []TokenProb
 	// Finish is why the answer ends with this piece, or NotFinished.
 	Finish FinishReason
+
+	// Reasoning says that Text is of the thoughts that some models begin with, not of the answer.
+	// It is set by a Chat whose template knows of thoughts.
+	Reasoning bool
+	// ToolCall is what is new of a call of a tool, or nil; there is no Text then. It comes from
+	// a Chat with WithTools.
+	ToolCall *ToolCallDelta
 }
 
 // TokenProb is a token with the natural logarithm of its probability under the model.
@@ -34,7 +43,8 @@ type TokenProb struct {
 	LogProb float32
 }
 
-// NoToken is the token of a piece without one.
+// NoToken is the token of a piece without one: a last one, or one of several that a Chat makes
+// of a token.
 const NoToken Token = -1
 
 // FinishReason says why an answer ended.
@@ -110,6 +120,7 @@ type generateConfig struct {
 	parseSpecial bool
 	pastEnd      bool
 	constraint   *constraint // or nil
+	marks        []string    // special tokens whose text is to be seen
 	top          int         // likeliest tokens wanted in every piece
 	onPrompt     func(done, total int)
 	speculate    func(*Session) (*speculation, error) // or nil
@@ -397,7 +408,7 @@ func (a *answer) take(t sampling.Token) (Piece, error) {
 		p.Text, p.Finish = a.flush(), FinishedTurn
 		return p, nil
 	}
-	emit, stopped, _ := a.stops.Push(a.decoder.Push(t.ID))
+	emit, stopped, _ := a.stops.Push(a.decoder.Push(t.ID) + a.mark(t.ID))
 	a.shown += len(emit)
 	a.ends = append(a.ends, a.shown+len(a.stops.Held())+a.decoder.Pending())
 	p.Text = emit
@@ -413,6 +424,18 @@ func (a *answer) take(t sampling.Token) (Piece, error) {
 		p.Text, p.Finish = p.Text+a.flush(), FinishedContext
 	}
 	return p, nil
+}
+
+// mark is the text of a token that decoding leaves out and that is to be seen all the same.
+func (a *answer) mark(id Token) string {
+	t := a.session.model.tokenizer
+	if len(a.config.marks) == 0 || t.Type(id) != tokenizer.Control {
+		return ""
+	}
+	if text := string(t.TokenBytes(id)); slices.Contains(a.config.marks, text) {
+		return text
+	}
+	return ""
 }
 
 // complete reports whether nothing can follow in a constrained answer.

@@ -5,20 +5,19 @@ import (
 	"strings"
 
 	"github.com/minfer/minfer"
-	"github.com/minfer/minfer/examples/server/toolcall"
 )
 
 // answer turns the pieces of a choice into what the API has for it: reasoning, text, calls of
 // tools.
 type answer struct {
 	server    *server
-	think     thinkSplitter
-	calls     *toolcall.Parser // nil if no tools were offered
-	marks     map[string]bool  // special tokens that the parser has to see
-	closing   string           // ends a call of which the model was to say only the arguments
-	one       bool             // only one call is wanted
-	complete  int              // calls that are complete
-	reasoning int              // tokens of reasoning
+	think     *minfer.ReasoningSplitter // nil behind the reasoning
+	calls     *minfer.ToolParser        // nil if no tools were offered
+	marks     map[string]bool           // special tokens that the parser has to see
+	closing   string                    // ends a call of which the model was to say only the arguments
+	one       bool                      // only one call is wanted
+	complete  int                       // calls that are complete
+	reasoning int                       // tokens of reasoning
 	finish    minfer.FinishReason
 }
 
@@ -40,7 +39,7 @@ type callDelta struct {
 // newAnswer prepares for a choice of an answer to a prompt. What the answer was made to begin
 // with is taken as if the model had said it.
 func (s *server) newAnswer(q *chatRequest, prompt, forced string) *answer {
-	a := &answer{server: s, think: newThinkSplitter(prompt), one: !q.parallel || q.choice.name != ""}
+	a := &answer{server: s, think: minfer.NewReasoningSplitter(prompt), one: !q.parallel || q.choice.name != ""}
 	tools := q.offered()
 	if len(tools) == 0 {
 		return a
@@ -49,13 +48,13 @@ func (s *server) newAnswer(q *chatRequest, prompt, forced string) *answer {
 	for _, t := range tools {
 		names = append(names, t.name)
 	}
-	a.calls = toolcall.New(s.format, names)
+	a.calls = minfer.NewToolParser(s.format, names)
 	a.marks = map[string]bool{}
 	for _, mark := range s.format.Marks() {
 		a.marks[mark] = true
 	}
 	if forced != "" {
-		a.think = thinkSplitter{state: thinkOver}
+		a.think = nil
 		a.closing = s.format.Closing()
 		a.calls.Push(forced) // which ends before anything that there would be an event for
 	}
@@ -71,8 +70,11 @@ func (a *answer) push(p piece) (new []delta, enough bool) {
 			text = t
 		}
 	}
-	reasoning, content := a.think.push(text)
-	if a.think.state == thinking || reasoning != "" {
+	reasoning, content := "", text
+	if a.think != nil {
+		reasoning, content = a.think.Push(text)
+	}
+	if reasoning != "" || a.think != nil && a.think.Thinking() {
 		a.reasoning++
 	}
 	new = a.add(new, reasoning, content)
@@ -88,8 +90,10 @@ func (a *answer) push(p piece) (new []delta, enough bool) {
 }
 
 func (a *answer) end(new []delta) []delta {
-	reasoning, content := a.think.finish()
-	new = a.add(new, reasoning, content)
+	if a.think != nil {
+		reasoning, content := a.think.Finish()
+		new = a.add(new, reasoning, content)
+	}
 	if a.finish == minfer.FinishedGrammar {
 		new = a.add(new, "", a.closing)
 	}
@@ -112,21 +116,21 @@ func (a *answer) add(new []delta, reasoning, content string) []delta {
 	return a.addEvents(new, a.calls.Push(content))
 }
 
-func (a *answer) addEvents(new []delta, events []toolcall.Event) []delta {
+func (a *answer) addEvents(new []delta, events []minfer.ToolEvent) []delta {
 	for _, e := range events {
 		if a.one && a.complete > 0 {
 			break
 		}
 		switch e.Kind {
-		case toolcall.Text:
+		case minfer.ToolText:
 			new = append(new, delta{content: e.Text})
-		case toolcall.Begin:
+		case minfer.ToolBegin:
 			new = append(new, delta{call: &callDelta{index: e.Index, id: "call_" + randomID(), name: e.Text}})
-		case toolcall.Arguments:
+		case minfer.ToolArguments:
 			new = append(new, delta{call: &callDelta{index: e.Index, arguments: e.Text}})
-		case toolcall.End:
+		case minfer.ToolEnd:
 			a.complete++
-		case toolcall.Malformed:
+		case minfer.ToolMalformed:
 			a.server.log.Warn("malformed tool call, given back as text", "error", e.Err, "text", e.Text)
 			a.server.metrics.malformed.Add(1)
 			if e.Index >= 0 {

@@ -8,35 +8,6 @@ import (
 	"testing"
 )
 
-func TestThinking(t *testing.T) {
-	for _, test := range []struct{ prompt, answer, reasoning, rest string }{
-		{"", "Hello.", "", "Hello."},
-		{"", "<think>\nHm.\n\nWell.\n</think>\n\nHello.", "\nHm.\n\nWell.", "Hello."},
-		{"", "\n<think></think>Hello.", "", "Hello."},
-		{"", "<think>for ever", "for ever", ""},
-		{"", "<think>a </thin b </think", "a </thin b </think", ""},
-		{"", "<thinking> is", "", "<thinking> is"},
-		{"", " <", "", " <"},
-		{"", "\n", "", "\n"},
-		{"", "Say <think>no</think>", "", "Say <think>no</think>"},
-		{"...<think>\n", "Hm.\n</think>\nHello.\n", "Hm.", "Hello.\n"},
-		{"...<think>\n\n</think>\n\n", "Hello.", "", "Hello."},
-	} {
-		for _, size := range []int{1, 2, 5, 100} {
-			split := newThinkSplitter(test.prompt)
-			var reasoning, rest string
-			add := func(a, b string) { reasoning, rest = reasoning+a, rest+b }
-			for i := 0; i < len(test.answer); i += size {
-				add(split.push(test.answer[i:min(i+size, len(test.answer))]))
-			}
-			add(split.finish())
-			if reasoning != test.reasoning || rest != test.rest {
-				t.Errorf("%q in pieces of %d: %q and %q, want %q and %q", test.answer, size, reasoning, rest, test.reasoning, test.rest)
-			}
-		}
-	}
-}
-
 // TestReasoningIsApart has the storyteller begin its answer with a mark by way of the template.
 func TestReasoningIsApart(t *testing.T) {
 	template := filepath.Join(t.TempDir(), "think.jinja")

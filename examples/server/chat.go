@@ -171,23 +171,18 @@ func (s *server) chatJob(ctx context.Context, q *chatRequest) (*job, []*answer, 
 // render writes the conversation as the model reads it.
 func (s *server) render(ctx context.Context, q *chatRequest) (*minfer.Prompt, error) {
 	var options []minfer.ChatOption
-	messages := q.messages
 	if tools := q.offered(); len(tools) > 0 {
 		var definitions []json.RawMessage
 		for _, t := range tools {
 			definitions = append(definitions, t.definition)
 		}
 		all, _ := json.Marshal(definitions) // of valid JSON
-		if s.knowsTools {
-			options = append(options, minfer.Tools(all))
-		} else {
-			messages = explainTools(messages, all)
-		}
+		options = append(options, minfer.Tools(all))
 	}
 	if q.variables != nil {
 		options = append(options, minfer.TemplateVariables(q.variables))
 	}
-	prompt, err := s.model.RenderChat(ctx, messages, options...)
+	prompt, err := s.model.RenderChat(ctx, q.messages, options...)
 	switch {
 	case errors.Is(err, minfer.ErrNoChatTemplate):
 		return nil, badField("messages", "the model has no chat template; /v1/completions goes on with a text")
@@ -197,18 +192,6 @@ func (s *server) render(ctx context.Context, q *chatRequest) (*minfer.Prompt, er
 		return nil, badField("messages", "%v", err)
 	}
 	return prompt, err
-}
-
-// explainTools tells of the tools in words, for templates that know nothing of tools.
-func explainTools(messages []minfer.Message, definitions json.RawMessage) []minfer.Message {
-	text := "You can call these tools:\n" + string(definitions) +
-		"\nTo call one, answer with nothing but a JSON object: {\"name\": NAME, \"arguments\": {...}}"
-	if messages[0].Role != "system" {
-		return append([]minfer.Message{{Role: "system", Content: text}}, messages...)
-	}
-	told := append([]minfer.Message(nil), messages...)
-	told[0].Content += "\n\n" + text
-	return told
 }
 
 // force has the answer begin as a call does, if the request demands a call. An answer of a
@@ -222,8 +205,8 @@ func (s *server) force(ctx context.Context, q *chatRequest, prompt *minfer.Promp
 		return "", nil
 	}
 	before := ""
-	if think := newThinkSplitter(prompt.Text); think.state == thinking {
-		before = thinkClose + "\n\n"
+	if minfer.NewReasoningSplitter(prompt.Text).Thinking() {
+		before = "</think>\n\n"
 	}
 	tokens, err := s.model.Tokenizer().AppendEncode(ctx, nil, before+opening, nil, minfer.EncodeOptions{ParseSpecial: true})
 	if err != nil {

@@ -15,21 +15,19 @@ import (
 	"time"
 
 	"github.com/minfer/minfer"
-	"github.com/minfer/minfer/examples/server/toolcall"
 )
 
 // server answers requests with a model.
 type server struct {
-	settings   *settings
-	log        *slog.Logger
-	model      *minfer.Model
-	modelID    string
-	cache      *minfer.GraphCache
-	pool       *pool
-	format     toolcall.Format
-	knowsTools bool // the template can tell the model of tools
-	started    time.Time
-	metrics    metrics
+	settings *settings
+	log      *slog.Logger
+	model    *minfer.Model
+	modelID  string
+	cache    *minfer.GraphCache
+	pool     *pool
+	format   minfer.ToolFormat
+	started  time.Time
+	metrics  metrics
 }
 
 func newServer(settings *settings, log *slog.Logger) (s *server, err error) {
@@ -53,9 +51,7 @@ func (s *server) prepare() (err error) {
 	if s.settings.context == 0 {
 		s.settings.context = min(minfer.DefaultContext, info.ContextLength)
 	}
-	template := s.model.ChatTemplate()
-	s.format = toolcall.Detect(template)
-	s.knowsTools = strings.Contains(template, "tools")
+	s.format = s.model.ToolFormat()
 	if _, err := s.model.NewSampler(s.settings.sampling); err != nil {
 		return err
 	}
