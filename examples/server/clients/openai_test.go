@@ -427,6 +427,35 @@ func TestOpenAIErrors(t *testing.T) {
 	}
 }
 
+func TestOpenAISchema(t *testing.T) {
+	s := startServer(t)
+	client := s.openai()
+	p := chatParams(openai.UserMessage("Tell me about a fox."))
+	p.MaxTokens = openai.Int(100)
+	p.ResponseFormat = openai.ChatCompletionNewParamsResponseFormatUnion{OfJSONSchema: &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
+		Name: "facts", Strict: openai.Bool(true), Schema: map[string]any{
+			"type": "object", "additionalProperties": false, "required": []string{"animal", "brave"},
+			"properties": map[string]any{"animal": map[string]any{"enum": []string{"fox", "owl"}}, "brave": map[string]any{"type": "boolean"}},
+		},
+	}}}
+	answer, err := client.Chat.Completions.New(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var facts struct {
+		Animal string
+		Brave  *bool
+	}
+	if err := json.Unmarshal([]byte(answer.Choices[0].Message.Content), &facts); err != nil || facts.Brave == nil || facts.Animal != "fox" && facts.Animal != "owl" {
+		t.Errorf("%v: %s", err, answer.RawJSON())
+	}
+	p.ResponseFormat = openai.ChatCompletionNewParamsResponseFormatUnion{OfJSONObject: &shared.ResponseFormatJSONObjectParam{}}
+	answer, err = client.Chat.Completions.New(t.Context(), p)
+	if err != nil || answer.Choices[0].FinishReason == "stop" && !json.Valid([]byte(answer.Choices[0].Message.Content)) {
+		t.Errorf("%v: %s", err, answer.RawJSON())
+	}
+}
+
 // TestOpenAIConcurrent streams to 32 clients at once: all get what they would get alone.
 func TestOpenAIConcurrent(t *testing.T) {
 	s := startServer(t, "-slots", "4", "-ctx", "256")

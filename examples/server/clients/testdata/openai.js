@@ -106,6 +106,16 @@ const tests = {
     for await (const chunk of stream) all += chunk.choices[0].text;
     assert.equal(all, answer.choices[0].text);
   },
+  async schema() {
+    const schema = { type: 'object', properties: { animal: { enum: ['fox', 'owl'] }, brave: { type: 'boolean' } }, required: ['animal', 'brave'], additionalProperties: false };
+    const answer = await client.chat.completions.parse(ask('Tell me about a fox.', {
+      max_tokens: 100, response_format: { type: 'json_schema', json_schema: { name: 'facts', strict: true, schema } },
+    }));
+    const facts = JSON.parse(answer.choices[0].message.content);
+    assert.ok(['fox', 'owl'].includes(facts.animal) && typeof facts.brave === 'boolean');
+    const bad = { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'thing' } } };
+    await assert.rejects(client.chat.completions.create(ask('Hi', { response_format: bad, stream: true })), (e) => e instanceof OpenAI.BadRequestError && e.param === 'response_format.json_schema.schema');
+  },
   async models() {
     const names = [];
     for await (const model of client.models.list()) names.push(model.id);

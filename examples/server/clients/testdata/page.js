@@ -43,7 +43,7 @@ async function use(page, picture) {
   // An answer that would go on for ever is stopped.
   await page.route('**/v1/chat/completions', (route) => {
     const body = JSON.parse(route.request().postData());
-    route.continue({ postData: JSON.stringify({ ...body, logit_bias: { [end]: -100 }, stop: [] }) });
+    route.continue({ postData: JSON.stringify({ ...body, logit_bias: { [end]: -100 }, n: 16 }) });
   });
   await page.getByRole('button', { name: 'New chat' }).click();
   assert.equal(await answers.count(), 0);
