@@ -38,6 +38,8 @@ type GraphCache struct {
 	stats    CacheStats
 	run      runContext
 	batch    batch
+	result   graph.Result        // what passes give
+	mode     graph.AttentionMode // what tokens attend to
 	copies   []kvcells.Copy
 	block    []byte // host memory through which blocks are copied
 
@@ -161,7 +163,7 @@ type job struct {
 	cells   *kvcells.Sequence
 	tokens  []Token
 	outputs int         // logits of the last so many tokens are wanted
-	logits  [][]float32 // where they go, a row each
+	logits  [][]float32 // where they go, a row each; of a cache for them, the activations
 	closed  func() bool // reports that the session has been closed
 	before  int         // length of the sequence before
 	err     error
@@ -298,7 +300,7 @@ func (c *GraphCache) tryBatch() (err error) {
 	for _, j := range c.batch.jobs {
 		j.err = c.reserve(j)
 	}
-	c.batch.gather()
+	c.batch.gather(c.mode == graph.Full)
 	if len(c.batch.tokens) == 0 {
 		return nil // no job got cells; each has its error
 	}
@@ -367,7 +369,7 @@ func (c *GraphCache) copyBlocks() error {
 // params returns the parameters of the batch's graph.
 func (c *GraphCache) params() graph.Params {
 	p := c.model.engine.params(len(c.batch.tokens), len(c.batch.tails), c.pool.Cells())
-	p.ExplicitSpan = c.batch.explicit
+	p.ExplicitSpan, p.Result, p.Mode = c.batch.explicit, c.result, c.mode
 	return p
 }
 
@@ -410,10 +412,11 @@ func (c *GraphCache) makeRoom() {
 	}
 }
 
-// gather lists the rows of all jobs that have cells.
-func (b *batch) gather() {
+// gather lists the rows of all jobs that have cells. Spans are listed where positions do not
+// say what tokens attend to.
+func (b *batch) gather(spans bool) {
 	b.tokens, b.positions, b.cells, b.tails, b.spans = b.tokens[:0], b.positions[:0], b.cells[:0], b.tails[:0], b.spans[:0]
-	b.explicit = len(b.jobs) > 1
+	b.explicit = spans || len(b.jobs) > 1
 	for _, j := range b.jobs {
 		if j.err != nil {
 			continue

@@ -325,6 +325,9 @@ func (e *engine) construct(p graph.Params) (g *graph.Graph, err error) {
 	if g, err = b.Build(); err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
 	}
+	if want := e.def.Hyperparameters().Embedding; p.Result == graph.Hidden && g.Node(g.Outputs[0]).Shape[0] != want {
+		return nil, fmt.Errorf("%w: its definition gives rows of %d and not the %d activations that were asked for", ErrNoEmbedding, g.Node(g.Outputs[0]).Shape[0], want)
+	}
 	return g, nil
 }
 

@@ -211,7 +211,7 @@ func (m *Model) readInfo() Info {
 // Graph returns the graph of a forward pass as it would run: assigned to devices and
 // with the rewrites applied. Cells of p are rounded up to what a cache would have; zero
 // fields of p are filled in with what a session would use. Of p, Tokens, Outputs, Cells,
-// ExplicitSpan and Mode are looked at.
+// ExplicitSpan, Mode and Result are looked at.
 func (m *Model) Graph(p graph.Params) (*graph.Graph, error) {
 	if p.Tokens > maxCells || p.Cells > maxCells {
 		return nil, optionErrorf("Graph", "%d tokens and %d cells, want at most %d", p.Tokens, p.Cells, maxCells)
@@ -221,6 +221,6 @@ func (m *Model) Graph(p graph.Params) (*graph.Graph, error) {
 	}
 	defer m.engine.leave()
 	full := m.engine.params(max(p.Tokens, 1), max(p.Outputs, 1), p.Cells)
-	full.ExplicitSpan, full.Mode = p.ExplicitSpan, p.Mode
+	full.ExplicitSpan, full.Mode, full.Result = p.ExplicitSpan, p.Mode, p.Result
 	return m.engine.build(full)
 }
