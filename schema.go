@@ -120,7 +120,7 @@ func (e *TypeError) Unwrap() error { return ErrType }
 // that package encoding/json decodes into the type.
 //
 // It knows booleans, numbers, strings, structs, slices, arrays, maps with strings as keys, time.Time,
-// json.RawMessage (any JSON) and every JSONSchemer. Members of structs have the names of their json
+// json.Number, json.RawMessage (any JSON) and every JSONSchemer. Members of structs have the names of their json
 // tags, in the order of the fields, and are required unless they are pointers or omitempty. Types
 // may contain themselves. These tags of a field say more, as the keywords of JSON Schema do:
 //
@@ -183,6 +183,7 @@ var (
 	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 	timeType            = reflect.TypeFor[time.Time]()
+	numberType          = reflect.TypeFor[json.Number]()
 	rawType             = reflect.TypeFor[json.RawMessage]()
 )
 
@@ -194,6 +195,8 @@ func (d *describer) describe(t reflect.Type, path string) (object, error) {
 	switch {
 	case t == timeType:
 		return object{{"type", "string"}, {"format", "date-time"}}, nil
+	case t == numberType:
+		return object{{"type", "number"}}, nil
 	case t == rawType:
 		return object{}, nil
 	case t.Kind() != reflect.Pointer && (has(t, unmarshalerType) || has(t, textUnmarshalerType)):
