@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/minfer/minfer/alloc"
 	"github.com/minfer/minfer/arch"
@@ -381,6 +382,7 @@ func (c *GraphCache) program(p graph.Params) (*sched.Program, error) {
 		kept.used = c.clock
 		return kept.Program, nil
 	}
+	begun := time.Now()
 	g, err := c.model.engine.build(p)
 	if err != nil {
 		return nil, err
@@ -393,6 +395,7 @@ func (c *GraphCache) program(p graph.Params) (*sched.Program, error) {
 	}
 	c.stats.Built++
 	c.programs[p] = &program{ready, c.clock}
+	c.model.engine.logBuilt(g, time.Since(begun))
 	return ready, nil
 }
 
@@ -407,6 +410,7 @@ func (c *GraphCache) makeRoom() {
 			}
 		}
 		c.stats.Replays += c.programs[oldest].Replays()
+		c.model.engine.log.Debug("graph dropped", "graph", c.programs[oldest].Graph().UID, "kept", len(c.programs)-1)
 		c.programs[oldest].Release()
 		delete(c.programs, oldest)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 
@@ -27,6 +28,8 @@ type engine struct {
 	fusion  graph.Fusion // what is wanted and the preferred device has
 	layers  sched.Layers // where keys and values lie
 	trace   io.Writer
+	log     *slog.Logger
+	tensors []int // weights of each device
 
 	turn    chan struct{} // holds one element while somebody uses the devices
 	closing chan struct{} // closed by close
@@ -35,13 +38,25 @@ type engine struct {
 }
 
 func newEngine(f *gguf.File, def arch.Definition, c *config) (*engine, error) {
+	e, err := openEngine(f, def, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.loadWeights(f, c.progress); err != nil {
+		return nil, errors.Join(err, e.closeDevices())
+	}
+	return e, nil
+}
+
+// openEngine opens the devices and settles what runs where. No weights are loaded.
+func openEngine(f *gguf.File, def arch.Definition, c *config) (*engine, error) {
 	e := &engine{
-		def: def, kvType: c.kvType, trace: c.graphTrace,
+		def: def, kvType: c.kvType, trace: c.graphTrace, log: c.log,
 		turn: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	err := e.openDevices(c)
 	if err == nil {
-		err = e.prepare(f, c)
+		err = e.prepare(c)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.closeDevices())
@@ -76,9 +91,8 @@ func (e *engine) openDevices(c *config) error {
 	return nil
 }
 
-// prepare settles which rewrites are on, and loads onto each device the weights that
-// its nodes name.
-func (e *engine) prepare(f *gguf.File, c *config) (err error) {
+// prepare settles which rewrites are on and where keys and values lie.
+func (e *engine) prepare(c *config) (err error) {
 	defer recovered(&err, "preparing the model")
 	prefill, err := e.construct(e.params(2, 1, backend.KVBlock))
 	if err != nil {
@@ -90,10 +104,8 @@ func (e *engine) prepare(f *gguf.File, c *config) (err error) {
 	if err := e.settleFusion(c.fusion); err != nil {
 		return err
 	}
-	if e.layers, err = e.placeLayers(e.fusion); err != nil {
-		return err
-	}
-	return e.loadWeights(f, c.progress)
+	e.layers, err = e.placeLayers(e.fusion)
+	return err
 }
 
 // checkTensors names the first tensor whose storage type no device can use. If a
@@ -205,9 +217,22 @@ func (e *engine) preferredHas(g *graph.Graph, kind graph.Kind) bool {
 	return found
 }
 
-// loadWeights builds the graphs of both phases and gives each device the weights that
+// loadWeights gives each device its weights.
+func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) (err error) {
+	defer recovered(&err, "preparing the model")
+	lists, err := e.listWeights(f)
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		e.tensors = append(e.tensors, len(list))
+	}
+	return e.giveWeights(lists, progress)
+}
+
+// listWeights builds the graphs of both phases and lists for each device the weights that
 // its nodes name.
-func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) error {
+func (e *engine) listWeights(f *gguf.File) ([][]backend.Weight, error) {
 	lists := make([][]backend.Weight, len(e.devices))
 	places := make([]map[string]int, len(e.devices)) // of each weight in its device's list
 	for i := range places {
@@ -216,7 +241,7 @@ func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) error {
 	for _, tokens := range []int{2, 1} {
 		g, err := e.build(e.params(tokens, 1, backend.KVBlock))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for i := range g.Nodes {
 			n := &g.Nodes[i]
@@ -226,7 +251,7 @@ func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) error {
 				if !listed {
 					w, err := readWeight(f, use.Name)
 					if err != nil {
-						return err
+						return nil, err
 					}
 					at = len(lists[d])
 					places[d][use.Name] = at
@@ -238,7 +263,7 @@ func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) error {
 			}
 		}
 	}
-	return e.giveWeights(lists, progress)
+	return lists, nil
 }
 
 func (e *engine) giveWeights(lists [][]backend.Weight, progress func(Progress)) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"golang.org/x/exp/slices"
 
@@ -82,6 +83,7 @@ func open(opts []Option, openFile func(*config) (*gguf.File, error)) (*Model, er
 	if err != nil {
 		return nil, err
 	}
+	begun := time.Now()
 	f, err := openFile(c)
 	if err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
@@ -90,6 +92,7 @@ func open(opts []Option, openFile func(*config) (*gguf.File, error)) (*Model, er
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	m.logOpened(time.Since(begun))
 	return m, nil
 }
 

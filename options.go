@@ -2,9 +2,11 @@ package minfer
 
 import (
 	"io"
+	"log/slog"
 	"os"
 	"strconv"
 
+	"github.com/minfer/minfer/arch"
 	"github.com/minfer/minfer/graph"
 )
 
@@ -24,6 +26,7 @@ type config struct {
 	chatTemplate string
 	graphTrace   io.Writer
 	progress     func(Progress)
+	log          *slog.Logger
 }
 
 // Environment variables that supply defaults. Options have the last word. Beside these,
@@ -46,7 +49,7 @@ var noFusion = map[string]func(*graph.Fusion) *bool{
 var allFusion = graph.Fusion{SwiGLU: true, QKV: true, QKVNorm: true, QKVBiasRopeStore: true, FFN: true}
 
 func newConfig(opts []Option) (*config, error) {
-	c := &config{mmap: true, kvType: graph.F16, fusion: allFusion}
+	c := &config{mmap: true, kvType: graph.F16, fusion: allFusion, log: slog.New(slog.DiscardHandler)}
 	if v := os.Getenv(envThreads); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil {
@@ -139,6 +142,19 @@ func WithChatTemplate(source string) Option { return func(c *config) { c.chatTem
 // w. MINFER_GRAPH_TRACE=1 does so to standard error.
 func WithGraphTrace(w io.Writer) Option { return func(c *config) { c.graphTrace = w } }
 
+// WithLogger has the model say what it does. At level Info: that it was opened, with what and how
+// long it took, and what each device runs. At level Debug: each graph that is built, and each
+// one that is dropped to make room. Nothing is logged for a token, and no text that passes
+// through ever. The default is silence.
+func WithLogger(l *slog.Logger) Option {
+	return func(c *config) {
+		if l == nil {
+			l = slog.New(slog.DiscardHandler)
+		}
+		c.log = l
+	}
+}
+
 // Progress tells how far something long has come.
 type Progress struct {
 	Done, Total int64 // bytes of weights
@@ -155,6 +171,22 @@ type sessionConfig struct {
 	context int
 	batch   int
 	cache   *GraphCache
+}
+
+func newSessionConfig(h arch.Hyperparameters) sessionConfig {
+	return sessionConfig{context: min(DefaultContext, h.ContextLength), batch: defaultBatch}
+}
+
+// validate checks the settings. A batch never has more tokens than the context.
+func (c *sessionConfig) validate(h arch.Hyperparameters) error {
+	if c.context < 1 || c.context > h.ContextLength {
+		return optionErrorf("WithContext", "%d tokens, want 1 to the %d that the model was trained for", c.context, h.ContextLength)
+	}
+	if c.batch < 1 {
+		return optionErrorf("WithBatch", "%d tokens, want 1 or more", c.batch)
+	}
+	c.batch = min(c.batch, c.context)
+	return nil
 }
 
 // DefaultContext is the context of a session that asks for none, unless the model

@@ -48,22 +48,19 @@ type privateCache struct {
 
 // NewSession makes an empty session.
 func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
-	c := sessionConfig{context: min(DefaultContext, m.hyper.ContextLength), batch: defaultBatch}
+	c := newSessionConfig(m.hyper)
 	for _, o := range opts {
 		if o != nil {
 			o(&c)
 		}
 	}
-	if c.context < 1 || c.context > m.hyper.ContextLength {
-		return nil, optionErrorf("WithContext", "%d tokens, want 1 to the %d that the model was trained for", c.context, m.hyper.ContextLength)
-	}
-	if c.batch < 1 {
-		return nil, optionErrorf("WithBatch", "%d tokens, want 1 or more", c.batch)
+	if err := c.validate(m.hyper); err != nil {
+		return nil, err
 	}
 	if m.engine.closed.Load() {
 		return nil, ErrClosed
 	}
-	s := &Session{model: m, cache: c.cache, context: c.context, batch: min(c.batch, c.context)}
+	s := &Session{model: m, cache: c.cache, context: c.context, batch: c.batch}
 	if s.cache == nil {
 		s.cache = m.newCache(c.context, c.context)
 		s.cache.batching = false

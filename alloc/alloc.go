@@ -27,7 +27,6 @@ type Allocator struct {
 	cells      int // rows of every region
 	generation uint64
 	bindings   map[*Binding]bool // those not released
-	staging    int64
 	closed     bool
 	chunk      []byte // carries regions over when they grow
 }
@@ -35,6 +34,7 @@ type Allocator struct {
 type device struct {
 	backend backend.Backend
 	arena   backend.Buffer // the zero Buffer before the first plan
+	staging int64          // bytes of copies from other devices
 }
 
 // region is a layer's pair. The KV it holds keeps its address when it grows.
@@ -107,13 +107,14 @@ func (a *Allocator) Bind(g *graph.Graph, p *Plan) (*Binding, error) {
 	}
 	a.bindings[b] = true
 	for _, s := range p.Staging {
-		buf, err := a.device(s.Device).backend.AllocFresh(align(s.Bytes))
+		d := a.device(s.Device)
+		buf, err := d.backend.AllocFresh(align(s.Bytes))
 		if err != nil {
 			b.Release()
 			return nil, fmt.Errorf("alloc: %d bytes on %s for the copy of %q: %w", s.Bytes, s.Device, g.Nodes[s.Value].Name, err)
 		}
 		b.staged = append(b.staged, buf)
-		a.staging += int64(buf.Size)
+		d.staging += int64(buf.Size)
 	}
 	if err := b.resolve(); err != nil {
 		b.Release()
@@ -199,8 +200,9 @@ func (b *Binding) Release() {
 	}
 	b.released = true
 	for i, buf := range b.staged {
-		b.allocator.device(b.plan.Staging[i].Device).backend.Free(buf)
-		b.allocator.staging -= int64(buf.Size)
+		d := b.allocator.device(b.plan.Staging[i].Device)
+		d.backend.Free(buf)
+		d.staging -= int64(buf.Size)
 	}
 	b.staged = nil
 	delete(b.allocator.bindings, b)
@@ -240,9 +242,10 @@ func (a *Allocator) freeArena(d *device) {
 
 // DeviceStats is what an allocator holds on one device, in bytes.
 type DeviceStats struct {
-	Device string
-	Arena  int64
-	KV     int64
+	Device  string
+	Arena   int64
+	KV      int64
+	Staging int64 // copies of values of other devices
 }
 
 // Stats is what an allocator holds.
@@ -257,10 +260,11 @@ type Stats struct {
 
 // Stats returns what the allocator holds now.
 func (a *Allocator) Stats() Stats {
-	s := Stats{Staging: a.staging, Cells: a.cells, Layers: len(a.regions), Bindings: len(a.bindings), Generation: a.generation}
+	s := Stats{Cells: a.cells, Layers: len(a.regions), Bindings: len(a.bindings), Generation: a.generation}
 	for i := range a.devices {
 		d := &a.devices[i]
-		ds := DeviceStats{Device: d.backend.Name(), Arena: int64(d.arena.Size)}
+		ds := DeviceStats{Device: d.backend.Name(), Arena: int64(d.arena.Size), Staging: d.staging}
+		s.Staging += d.staging
 		for _, r := range a.regions {
 			if r.device == d {
 				ds.KV += int64(r.kv.K.Size) + int64(r.kv.V.Size)

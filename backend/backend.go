@@ -135,6 +135,14 @@ type Replayer interface {
 	Replay(uid uint64, first, last int) (bool, error)
 }
 
+// WeightMeter is a device that can tell beforehand what weights will take.
+type WeightMeter interface {
+	// MeasureWeights returns the bytes by which PoolStats.WeightBytes would grow if all of
+	// the weights were loaded into a device that has none of them. It loads nothing, and
+	// fails for what LoadWeights would refuse.
+	MeasureWeights(weights []Weight) (int64, error)
+}
+
 // Capturer is a device that must be told when values of nodes will be read in
 // between, so that it leaves out shortcuts that would make them unreadable.
 type Capturer interface {

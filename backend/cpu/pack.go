@@ -73,13 +73,9 @@ func (d *device) roomFor(loaded []*weight) (*mmap.Mapping, error) {
 		if !d.packs(w) {
 			continue
 		}
-		format := w.matrix.Format
-		if d.rounds(w) {
-			format = d.rounded()
-		}
-		n, err := kernels.PackedSize(format, w.matrix.In, w.matrix.Out)
+		n, err := d.packedSize(w)
 		if err != nil {
-			return nil, misfit(w.source.Name, "%w", err)
+			return nil, err
 		}
 		if total > math.MaxInt-wholeLines(n) {
 			return nil, fmt.Errorf("%w: the copies of all weights", ErrSize)
@@ -91,6 +87,19 @@ func (d *device) roomFor(loaded []*weight) (*mmap.Mapping, error) {
 		return nil, fmt.Errorf("cpu: memory for the copies of weights: %w", err)
 	}
 	return memory, nil
+}
+
+// packedSize is the bytes of a weight's copy.
+func (d *device) packedSize(w *weight) (int, error) {
+	format := w.matrix.Format
+	if d.rounds(w) {
+		format = d.rounded()
+	}
+	n, err := kernels.PackedSize(format, w.matrix.In, w.matrix.Out)
+	if err != nil {
+		return 0, misfit(w.source.Name, "%w", err)
+	}
+	return n, nil
 }
 
 func (d *device) packInto(ctx context.Context, free []byte, weights []backend.Weight, loaded []*weight, progress func(done, total int64)) error {

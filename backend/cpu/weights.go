@@ -134,6 +134,31 @@ func (d *device) LoadWeights(ctx context.Context, weights []backend.Weight, prog
 	return nil
 }
 
+// MeasureWeights implements backend.WeightMeter.
+func (d *device) MeasureWeights(list []backend.Weight) (total int64, err error) {
+	if err := d.usable(); err != nil {
+		return 0, err
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer d.keepPanic(&err)
+	for _, source := range list {
+		w, err := newWeight(source)
+		if err != nil {
+			return 0, err
+		}
+		if !d.packs(w) {
+			total += w.bytes()
+			continue
+		}
+		n, err := d.packedSize(w)
+		if err != nil {
+			return 0, err
+		}
+		total += int64(n)
+	}
+	return total, nil
+}
+
 // matrix finds the weight of a product or a table.
 func (d *device) matrix(name, format string, in, out int) (*weight, error) {
 	w := d.weights[name]
