@@ -27,7 +27,7 @@ func TestLogitsAgainstExact(t *testing.T) {
 		}
 	}
 	readJSON(t, testfiles.Shared(t, "golden", "logits", "index.json"), &index)
-	closer := 0
+	run, closer := 0, 0
 	for _, c := range index.Cases {
 		t.Run(c.Model, func(t *testing.T) {
 			m := openModel(t, testfiles.Shared(t, "golden", "models", c.Model))
@@ -43,13 +43,14 @@ func TestLogitsAgainstExact(t *testing.T) {
 			if !(ours <= 1.05*theirs) {
 				t.Errorf("distance from exact is %.5f, want at most 1.05 times llama.cpp's %.5f", ours, theirs)
 			}
+			run++
 			if ours < theirs {
 				closer++
 			}
 		})
 	}
-	if !t.Failed() && closer*2 < len(index.Cases) {
-		t.Errorf("closer to exact than llama.cpp on %d of %d files, want most", closer, len(index.Cases))
+	if !t.Failed() && closer*2 < run {
+		t.Errorf("closer to exact than llama.cpp on %d of %d files, want most", closer, run)
 	}
 }
 
