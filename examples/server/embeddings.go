@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"net/http"
 
@@ -80,7 +81,14 @@ func (s *server) readInputs(ctx context.Context, v value) ([][]minfer.Token, err
 	return q.prompts, *v.err
 }
 
-// embed returns the vectors of the inputs, and how many tokens were evaluated for them.
-func (s *server) embed(context.Context, [][]minfer.Token) (vectors [][]float32, tokens int, err error) {
-	return nil, 0, newError(http.StatusNotImplemented, unsupported, "embeddings are not supported yet")
+// embed returns the vectors of the inputs, and how many tokens they have.
+func (s *server) embed(ctx context.Context, inputs [][]minfer.Token) (vectors [][]float32, tokens int, err error) {
+	vectors, err = s.model.EmbedTokens(ctx, inputs)
+	if errors.Is(err, minfer.ErrNoEmbedding) {
+		return nil, 0, newError(http.StatusBadRequest, unsupported, "%v", err)
+	}
+	for _, input := range inputs {
+		tokens += len(input)
+	}
+	return vectors, tokens, err
 }
