@@ -22,6 +22,29 @@
 // Session.Chat speaks with a model by its own chat template, and evaluates only what is new
 // in each turn. What users write never becomes a control token there.
 //
+// # Answers with a form, and tools
+//
+// WithJSON, WithJSONSchema, WithGrammar and WithRegexp hold an answer to a form, whatever the model
+// would rather say: of its tokens, those that lead out of the form are never chosen. Generate fills in
+// a Go value, whose type SchemaOf describes to the model's sampler:
+//
+//	city, err := minfer.Generate[City](ctx, chat, "Describe Lisbon.")
+//
+// NewTool makes a tool of a Go function, WithTools offers it in a Chat, and what Say streams then
+// includes the calls and their results (Piece.ToolCall). The thoughts of models that think come
+// apart from their answers (Piece.Reasoning).
+//
+// # Sooner, and with numbers
+//
+// WithPromptLookup and WithDraft guess tokens and check several in one pass: the answer is the
+// same to the last token, and comes sooner where guesses are right. LogProbs and TopLogProbs
+// report probabilities of what is generated, Session.Score those of a given text,
+// and Model.Embed makes vectors of texts. Estimate says what memory a file will take before it
+// is loaded, Session.Memory what is held, Model.Placement which device runs what;
+// Model.CountTokens and CountChatTokens say what a prompt will take.
+// OnPromptProgress and WithProgress report how far long things are, and WithLogger takes a logger;
+// without one nothing is ever logged.
+//
 // # The lower level
 //
 // Session.Eval takes tokens and returns logits; Model.Tokenizer and Model.NewSampler make

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/minfer/minfer"
+	"github.com/minfer/minfer/internal/testfiles"
 )
 
 type place struct {
@@ -250,5 +251,43 @@ func TestToolsWithoutATemplate(t *testing.T) {
 		"<|im_start|>user\nThe tool's result: 3<|im_end|>\n<|im_start|>assistant"
 	if p.Text != want {
 		t.Errorf("%s\nwant\n%s", p.Text, want)
+	}
+}
+
+// What a chat makes of calls and results is what the templates of models want.
+func TestToolsInRealTemplates(t *testing.T) {
+	m := openStoryteller(t)
+	chat := newSession(t, m).Chat(minfer.System("Be brief."), minfer.WithTools(theTools()...))
+	if _, _, _, err := hear(chat.Say(context.Background(), "What is 120 plus 345?", minfer.Temperature(0))); err != nil {
+		t.Fatal(err)
+	}
+	for name, format := range map[string]string{
+		"Qwen-Qwen2.5-7B-Instruct": "hermes", "Qwen3.5-4B": "hermes", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "hermes",
+		"meta-llama-Llama-3.1-8B-Instruct": "llama3", "meta-llama-Llama-3.3-70B-Instruct": "llama3", "meta-llama-Llama-3.2-3B-Instruct": "llama3",
+		"mistralai-Mistral-Nemo-Instruct-2407": "mistral", "HuggingFaceTB-SmolLM3-3B": "json", "google-gemma-2-2b-it": "json",
+	} {
+		path := testfiles.Oracle(t, "headers", "models", "templates", name+".jinja")
+		m := openStoryteller(t, minfer.WithChatTemplate(string(readFile(t, path))))
+		p, err := m.RenderChat(context.Background(), chat.Messages()[1:], minfer.WithTools(theTools()...))
+		if name == "google-gemma-2-2b-it" {
+			// It refuses system messages, by which it would have to be told of tools.
+			if err == nil || !strings.Contains(err.Error(), "System role") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := m.ToolFormat().String(); got != format {
+			t.Errorf("%s: format %s, want %s", name, got, format)
+		}
+		_, after, _ := strings.Cut(p.Text, "What is 120 plus 345?")
+		for _, part := range []string{"add", "345", "465"} {
+			if !strings.Contains(after, part) {
+				t.Errorf("%s: no %q in\n%s", name, part, p.Text)
+			}
+		}
 	}
 }
