@@ -128,6 +128,16 @@ func TestTurnsBuildOnEachOther(t *testing.T) {
 	}
 }
 
+// TestThoughts has the answer begin within thoughts by way of the template.
+func TestThoughts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "thinking.jinja")
+	write(t, path, []byte("{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n<think>{{ '' }}"))
+	stdout, stderr, code := chat(t, "", "-template", path, "-temp", "0", "-n", "8", "What is 3 + 4?")
+	if strings.TrimSpace(stdout) != "" || code != 0 || strings.HasPrefix(stderr, "prompt:") || !strings.Contains(stderr, "\nprompt:") {
+		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
 func TestLongMessages(t *testing.T) {
 	joined, _, _ := chat(t, "What is \\\n3 + 4?", "-temp", "0")
 	argument, _, _ := chat(t, "", "-temp", "0", "What is \n3 + 4?")

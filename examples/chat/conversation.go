@@ -112,10 +112,13 @@ func (c *conversation) moreRoom() string {
 	return "; " + strings.Join(ways, ", ")
 }
 
-// stream prints the pieces of an answer, and says whether there were any.
+// stream prints the pieces of an answer, and says whether there were any. Thoughts are notes.
 func (c *conversation) stream(pieces iter.Seq2[minfer.Piece, error]) (finish minfer.FinishReason, begun bool, err error) {
-	last := ""
+	last, thinking := "", false
 	defer func() {
+		if thinking {
+			c.notes.say("")
+		}
 		if begun && !strings.HasSuffix(last, "\n") {
 			_, e := io.WriteString(c.stdout, "\n")
 			err = errors.Join(err, e)
@@ -132,6 +135,15 @@ func (c *conversation) stream(pieces iter.Seq2[minfer.Piece, error]) (finish min
 		}
 		if text == "" {
 			continue
+		}
+		if piece.Reasoning {
+			c.notes.write(text)
+			thinking = true
+			continue
+		}
+		if thinking {
+			c.notes.say("\n")
+			thinking = false
 		}
 		last = text
 		if _, err := io.WriteString(c.stdout, text); err != nil {

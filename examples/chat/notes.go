@@ -23,11 +23,15 @@ func newNotes(stderr io.Writer) *notes {
 }
 
 func (n *notes) say(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+	n.write(fmt.Sprintf(format, args...))
+	fmt.Fprintln(n.w)
+}
+
+func (n *notes) write(text string) {
 	if n.colour {
 		text = "\x1b[2m" + text + "\x1b[0m"
 	}
-	fmt.Fprintln(n.w, text)
+	fmt.Fprint(n.w, text)
 }
 
 // prompt is a prompt in bold where that can be shown.
