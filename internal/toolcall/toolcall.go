@@ -10,6 +10,9 @@
 //	Mistral  [TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}]               Mistral, and [TOOL_CALLS]add[ARGS]{"a": 1}
 //	JSON     {"name": "add", "arguments": {"a": 1}}, alone, listed or fenced    any model that was told to
 //
+// Models of the Hermes kind leave their marks out at times, so JSON that an answer begins with is
+// tried there too. JSON without a mark that turns out to be no call is text like any other.
+//
 // # Streaming
 //
 // A Parser is given the text as it is generated and gives events back: text that belongs to no
@@ -254,15 +257,17 @@ func (p *Parser) stepStart() bool {
 	if rest == "" {
 		return false
 	}
-	if p.format == Hermes || p.format == Mistral {
+	if p.format == Mistral {
 		p.state = inText
 		return true
 	}
-	if p.format == JSON && len(rest) < len("```json\n") && (strings.HasPrefix("```json", rest) || strings.HasPrefix("```", rest)) {
+	// Models of the Hermes kind forget their marks: Qwen2.5-Coder most of the time.
+	loose := p.format == JSON || p.format == Hermes
+	if loose && len(rest) < len("```json\n") && (strings.HasPrefix("```json", rest) || strings.HasPrefix("```", rest)) {
 		return false
 	}
 	start := len(p.buf) - len(rest)
-	if p.format == JSON {
+	if loose {
 		for _, fence := range []string{"```json\n", "```\n"} {
 			if strings.HasPrefix(rest, fence) {
 				p.fenced = true
@@ -270,7 +275,7 @@ func (p *Parser) stepStart() bool {
 			}
 		}
 	}
-	if !p.fenced && rest[0] != '{' && (rest[0] != '[' || p.format != JSON) {
+	if !p.fenced && rest[0] != '{' && (rest[0] != '[' || !loose) {
 		p.state = inText
 		return true
 	}
@@ -328,7 +333,7 @@ func (p *Parser) stepBefore() bool {
 	case c == '{':
 		p.call = call{}
 		p.state = inCall
-	case c == '[' && !p.list && (p.format == Mistral || p.format == JSON):
+	case c == '[' && !p.list && (p.format == Mistral || p.bare && p.format != Llama3):
 		p.list = true
 		p.consume(1)
 	case p.format == Mistral && !p.list && isName(c):
@@ -357,6 +362,10 @@ func (p *Parser) stepName() bool {
 	}
 	p.consume(i)
 	p.call = call{name: strings.TrimSpace(name), named: true, alone: true}
+	if !p.names[p.call.name] {
+		p.fail(fmt.Errorf("%w: %q", ErrUnknown, p.call.name))
+		return true
+	}
 	p.state = inCall
 	return true
 }
@@ -365,7 +374,9 @@ func (p *Parser) stepName() bool {
 func (p *Parser) stepCall() bool {
 	for i := range len(p.buf) {
 		done, err := p.call.feed(p.buf[i])
-		if err == nil && (done || i == len(p.buf)-1) {
+		// A call is announced, or refused, at the byte that decides it, so that what follows does
+		// not depend on the pieces that the answer comes in.
+		if err == nil && (done || i == len(p.buf)-1 || !p.call.begun && p.call.ready()) {
 			err = p.report(done)
 		}
 		if err != nil {
@@ -405,7 +416,11 @@ func (p *Parser) report(done bool) error {
 		p.calls++
 	}
 	if delta := c.delta(); delta != "" {
-		p.events = append(p.events, Event{Kind: Arguments, Index: p.calls - 1, Text: delta})
+		if last := len(p.events) - 1; last >= 0 && p.events[last].Kind == Arguments {
+			p.events[last].Text += delta
+		} else {
+			p.events = append(p.events, Event{Kind: Arguments, Index: p.calls - 1, Text: delta})
+		}
 	}
 	return nil
 }
@@ -450,7 +465,7 @@ func (p *Parser) stepAfter() bool {
 	if p.format == Llama3 && rest[0] == ';' {
 		return skip(1, afterIt)
 	}
-	if rest[0] == '{' && (p.format == Llama3 || p.format == JSON) {
+	if rest[0] == '{' && (p.format == Llama3 || p.bare) {
 		p.bare = true
 		return skip(0, beforeIt)
 	}
@@ -471,7 +486,7 @@ func (p *Parser) closers() []string {
 	if p.fenced {
 		return []string{"```"}
 	}
-	if c := p.format.closer(); c != "" {
+	if c := p.format.closer(); c != "" && !p.bare {
 		return []string{c}
 	}
 	return nil

@@ -104,6 +104,12 @@ var answers = []struct {
 	{toolcall.Hermes, `<tool_call>{"name": "add", "arguments": "one"}</tool_call>`, `⟨<tool_call>{"name": "add", "arguments": "one"}⟩</tool_call>`, nil, toolcall.ErrArguments},
 	{toolcall.Hermes, `<tool_call>{"name": 5, "arguments": {}}</tool_call>`, `⟨<tool_call>{"name": 5, "arguments": {}}⟩</tool_call>`, nil, toolcall.ErrSyntax},
 	{toolcall.Hermes, "1 < 2 and <tool> is no <tool_call", "1 < 2 and <tool> is no <tool_call", nil, nil},
+	{toolcall.Hermes, "```json\n" + add + "\n```", "", []string{`add{"a": 1, "b": 2}`}, nil},
+	{toolcall.Hermes, add + "\n" + add, "", []string{`add{"a": 1, "b": 2}`, `add{"a": 1, "b": 2}`}, nil},
+	{toolcall.Hermes, "[" + add + "]", "", []string{`add{"a": 1, "b": 2}`}, nil},
+	{toolcall.Hermes, add + "\n<tool_call>" + add + "</tool_call>", "", []string{`add{"a": 1, "b": 2}`, `add{"a": 1, "b": 2}`}, nil},
+	{toolcall.Hermes, `{"name": "Rita", "animal": "fox"}`, `{"name": "Rita", "animal": "fox"}`, nil, nil},
+	{toolcall.Hermes, "```json\n{\"a\": [1]}\n```\n<tool_call>" + add + "</tool_call>", "```json\n{\"a\": [1]}\n```", []string{`add{"a": 1, "b": 2}`}, nil},
 	{toolcall.Hermes, "two \n lines \n", "two \n lines \n", nil, nil},
 
 	{toolcall.Llama3, `{"name": "add", "parameters": {"a": 1}}`, "", []string{`add{"a": 1}`}, nil},
