@@ -221,8 +221,10 @@ colours, sounds, opposites, days and months. Try:
     Tell me a story about a brave fox.
     Where did he live?
     What is 3 + 4?
-For a model that knows more, download a GGUF file of an instruct model of the Qwen2, Qwen3, Llama
-or SmolLM2 family from Hugging Face, and give its path: chat -m MODEL.gguf
+For a model that knows more, name the GGUF file of an instruct model of the Qwen2, Qwen3, Llama or
+SmolLM2 family, or where on Hugging Face it is to be downloaded from, 500 MB in this case:
+    chat -m MODEL.gguf
+    chat -m hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF:qwen2.5-0.5b-instruct-q4_k_m.gguf
 /help lists the commands.
 `
 
