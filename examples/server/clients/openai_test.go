@@ -427,6 +427,26 @@ func TestOpenAIErrors(t *testing.T) {
 	}
 }
 
+func TestOpenAIEmbeddings(t *testing.T) {
+	s := startServer(t)
+	client := s.openai()
+	answer, err := client.Embeddings.New(t.Context(), openai.EmbeddingNewParams{
+		Model: "storyteller", Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"a brave fox", "a brave fox", "seven"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	product := func(a, b int) (sum float64) {
+		for i, x := range answer.Data[a].Embedding {
+			sum += x * answer.Data[b].Embedding[i]
+		}
+		return sum
+	}
+	if len(answer.Data) != 3 || len(answer.Data[0].Embedding) != 256 || math.Abs(product(0, 1)-1) > 1e-5 || product(0, 2) > 0.99 || answer.Usage.PromptTokens == 0 {
+		t.Errorf("%d vectors of %d, products %v and %v", len(answer.Data), len(answer.Data[0].Embedding), product(0, 1), product(0, 2))
+	}
+}
+
 func TestOpenAISchema(t *testing.T) {
 	s := startServer(t)
 	client := s.openai()

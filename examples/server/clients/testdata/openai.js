@@ -116,6 +116,13 @@ const tests = {
     const bad = { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'thing' } } };
     await assert.rejects(client.chat.completions.create(ask('Hi', { response_format: bad, stream: true })), (e) => e instanceof OpenAI.BadRequestError && e.param === 'response_format.json_schema.schema');
   },
+  async embeddings() {
+    // The package asks for base64 and turns it into numbers.
+    const answer = await client.embeddings.create({ model: 'storyteller', input: ['a brave fox', 'seven'] });
+    assert.deepEqual(answer.data.map((e) => [e.index, e.embedding.length]), [[0, 256], [1, 256]]);
+    const length = Math.hypot(...answer.data[0].embedding);
+    assert.ok(Math.abs(length - 1) < 1e-5);
+  },
   async models() {
     const names = [];
     for await (const model of client.models.list()) names.push(model.id);
