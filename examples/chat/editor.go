@@ -19,6 +19,9 @@ type editor struct {
 
 // newEditor begins editing on the terminal. It fails on terminals that cannot do it.
 func newEditor(notes *notes) (lineReader, bool) {
+	if os.Getenv("TERM") == "dumb" {
+		return nil, false // it cannot tell where its cursor is, which the editor would wait for
+	}
 	r, err := readline.NewFromConfig(&readline.Config{Stdout: os.Stderr, InterruptPrompt: "\n", EOFPrompt: "\n"})
 	if err != nil {
 		return nil, false
