@@ -135,6 +135,9 @@ func TestEmbedConcurrently(t *testing.T) {
 
 // With a real model, texts of one meaning are nearer than others.
 func TestEmbedMeaning(t *testing.T) {
+	if raceEnabled {
+		t.Skip("nothing here is concurrent")
+	}
 	m := openModel(t, fetchedModel("smollm2-135m-instruct-q4_1.gguf")(t))
 	v := embed(t, m, []string{
 		"The cat sleeps on the sofa.", "A kitten is napping on the couch.",

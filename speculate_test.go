@@ -112,3 +112,51 @@ func TestSpeculationRefused(t *testing.T) {
 		t.Errorf("closed draft: %v", err)
 	}
 }
+
+// A model that guesses for another of the same family: the answer is still that of the other.
+func TestDraftOfAnotherModel(t *testing.T) {
+	m := openModel(t, sharedModel("storyteller-q8_0.gguf")(t))
+	draft := newSession(t, openStoryteller(t))
+	for _, temperature := range []float32{0, 0.7} {
+		opts := []minfer.GenerateOption{minfer.Temperature(temperature), minfer.MaxTokens(80), minfer.ParseSpecial()}
+		prompt := chatML("Tell me a story about a brave fox.")
+		want := mustRead(t, newSession(t, m).Generate(context.Background(), prompt, opts...))
+		s := newSession(t, m)
+		got := mustRead(t, s.Generate(context.Background(), prompt, append(opts, minfer.WithDraft(draft, 8))...))
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q, want %q", got.text, want.text)
+		}
+		if u := s.Usage(); u.Accepted == 0 || u.Accepted >= u.Drafted {
+			t.Errorf("%+v", u)
+		}
+	}
+}
+
+// BenchmarkCopying changes a name in a piece of code, token by token and with prompt lookup.
+func BenchmarkCopying(b *testing.B) {
+	m := openModel(b, fetchedModel("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")(b))
+	prompt := chatML("Repeat this code exactly, but rename the variable total to sum:\n```go\n" +
+		"func Sum(values []int) int {\n\ttotal := 0\n\tfor _, v := range values {\n\t\ttotal += v\n\t}\n\treturn total\n}\n\n" +
+		"func Max(values []int) int {\n\tbest := values[0]\n\tfor _, v := range values {\n\t\tif v > best {\n\t\t\tbest = v\n\t\t}\n\t}\n\treturn best\n}\n```")
+	for name, o := range map[string]minfer.GenerateOption{"plain": nil, "lookup": minfer.WithPromptLookup(10)} {
+		b.Run(name, func(b *testing.B) {
+			s := newSession(b, m)
+			var total minfer.Usage
+			for range b.N {
+				if err := s.Rewind(0); err != nil {
+					b.Fatal(err)
+				}
+				mustRead(b, s.Generate(context.Background(), prompt, o, minfer.Temperature(0), minfer.MaxTokens(200), minfer.ParseSpecial()))
+				u := s.Usage()
+				total.Generated += u.Generated
+				total.GenerateTime += u.GenerateTime
+				total.Drafted += u.Drafted
+				total.Accepted += u.Accepted
+			}
+			b.ReportMetric(float64(total.Generated)/total.GenerateTime.Seconds(), "tokens/s")
+			if total.Drafted > 0 {
+				b.ReportMetric(100*float64(total.Accepted)/float64(total.Drafted), "%accepted")
+			}
+		})
+	}
+}
