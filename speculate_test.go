@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/minfer/minfer"
@@ -159,4 +160,37 @@ func BenchmarkCopying(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Guesses of several sessions are checked in common passes, and change no answer.
+func TestSpeculationInBatches(t *testing.T) {
+	m := openStoryteller(t)
+	cache, err := m.NewGraphCache(1024, minfer.WithBatching(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	prompts := []string{"Count to 12.", "Tell me a story about a brave fox.", "Repeat: key fox Rome", "Yes please"}
+	var wg sync.WaitGroup
+	for i, text := range prompts {
+		opts := []minfer.GenerateOption{minfer.Temperature(0.5), minfer.Seed(uint64(i)), minfer.MaxTokens(60), minfer.ParseSpecial(), minfer.PastEnd()}
+		want := mustRead(t, newSession(t, m).Generate(context.Background(), chatML(text), opts...))
+		s, draft := newSession(t, m, minfer.WithCache(cache)), newSession(t, m, minfer.WithCache(cache))
+		speculate := minfer.WithPromptLookup(8)
+		if i%2 == 1 {
+			speculate = minfer.WithDraft(draft, 8)
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			got, err := read(s.Generate(context.Background(), chatML(text), append(opts, speculate)...))
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%q: %q, %v, want %q", text, got.text, err, want.text)
+			}
+			if u := s.Usage(); u.Drafted == 0 {
+				t.Errorf("%q: %+v", text, u)
+			}
+		}()
+	}
+	wg.Wait()
 }
