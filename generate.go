@@ -92,6 +92,18 @@ type Usage struct {
 // Sampling is the settings by which tokens are chosen. See DefaultSampling.
 type Sampling = sampling.Params
 
+// The parts of Sampling.
+type (
+	// Penalties lower the logits of tokens that came before.
+	Penalties = sampling.Penalties
+	// DRY lowers the logits of tokens that would go on with a repetition.
+	DRY = sampling.DRY
+	// XTC takes the likeliest tokens out, by chance.
+	XTC = sampling.XTC
+	// Mirostat steers how surprising the text is.
+	Mirostat = sampling.Mirostat
+)
+
 // Sampler chooses tokens from logits. It is what Generate uses; Eval's callers can have
 // their own.
 type Sampler = sampling.Sampler
