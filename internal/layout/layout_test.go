@@ -45,6 +45,8 @@ var mayImport = map[string][]string{
 	"internal/layout":       {},
 	"internal/mmap":         {},
 	"internal/quant":        {},
+	"internal/reasoning":    {"internal/stop"},
+	"internal/toolcall":     {"internal/chattemplate"},
 	"internal/sampling":     {"internal/stop"},
 	"internal/stop":         {},
 	"internal/testfiles":    {},
