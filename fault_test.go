@@ -17,7 +17,7 @@ func TestFileCutShort(t *testing.T) {
 	other := openStoryteller(t)
 	for name, opts := range map[string][]minfer.Option{
 		"in place": {minfer.WithWeightsInPlace(), minfer.WithThreads(2)},
-		"copied":   {minfer.WithThreads(2)},
+		"copied":   {minfer.WithThreads(2)}, // where the device copies weights; in plain Go it does not
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "model.gguf")
@@ -37,6 +37,7 @@ func TestFileCutShort(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = s.Eval(t.Context(), []minfer.Token{900, 901})
+			faulted := err != nil
 			if name == "in place" && err == nil {
 				t.Error("weights that are gone gave logits")
 			}
@@ -50,7 +51,7 @@ func TestFileCutShort(t *testing.T) {
 			m.Info()
 			// Closing may report the device's failure again, and frees what there is.
 			for _, closing := range []func() error{s.Close, m.Close} {
-				if err := closing(); err != nil && name == "copied" {
+				if err := closing(); err != nil && !faulted {
 					t.Error(err)
 				}
 			}
