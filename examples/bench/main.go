@@ -297,23 +297,13 @@ func windowLoss(m *minfer.Model, tokens []minfer.Token, judged int) (loss float6
 		return 0, 0, err
 	}
 	defer session.Close()
-	rows, err := session.EvalAll(context.Background(), tokens[:len(tokens)-1])
+	logProbs, err := session.Score(context.Background(), tokens)
 	if err != nil {
 		return 0, 0, err
 	}
-	for i := max(judged, 1); i < len(tokens); i++ {
-		loss -= logProb(rows[i-1], tokens[i])
+	for _, l := range logProbs[max(judged, 1):] {
+		loss -= float64(l)
 		n++
 	}
 	return loss, n, nil
-}
-
-// logProb is the log-softmax of logits at a token.
-func logProb(logits []float32, t minfer.Token) float64 {
-	top := float64(slices.Max(logits))
-	var sum float64
-	for _, l := range logits {
-		sum += math.Exp(float64(l) - top)
-	}
-	return float64(logits[t]) - top - math.Log(sum)
 }

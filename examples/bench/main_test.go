@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -48,12 +47,6 @@ func ppl(t *testing.T, text string) float64 {
 		t.Fatal(err)
 	}
 	return number(t, strings.Fields(out.String())[1])
-}
-
-func TestLogProb(t *testing.T) {
-	if got, want := logProb([]float32{0, 0, 0, 0}, 2), math.Log(0.25); math.Abs(got-want) > 1e-12 {
-		t.Errorf("log-probability is %v, want %v", got, want)
-	}
 }
 
 func TestRefused(t *testing.T) {
