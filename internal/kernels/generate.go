@@ -3,4 +3,8 @@ package kernels
 // Each program in a folder X of _asm, a module of its own, writes X_amd64.s and its stubs,
 // X_amd64.go; neon writes those of arm64.
 
-//go:generate sh -c "cd _asm && for p in */main.go; do n=$(dirname $p); a=amd64; [ $n != neon ] || a=arm64; GOWORK=off go run ./$n -pkg kernels -out ../${n}_$a.s -stubs ../${n}_$a.go || exit 1; done"
+//go:generate env GOWORK=off go -C _asm run ./attention -pkg kernels -out ../attention_amd64.s -stubs ../attention_amd64.go
+//go:generate env GOWORK=off go -C _asm run ./matmulfloat -pkg kernels -out ../matmulfloat_amd64.s -stubs ../matmulfloat_amd64.go
+//go:generate env GOWORK=off go -C _asm run ./matmulint -pkg kernels -out ../matmulint_amd64.s -stubs ../matmulint_amd64.go
+//go:generate env GOWORK=off go -C _asm run ./rows -pkg kernels -out ../rows_amd64.s -stubs ../rows_amd64.go
+//go:generate env GOWORK=off go -C _asm run ./neon -pkg kernels -out ../neon_arm64.s -stubs ../neon_arm64.go

@@ -83,11 +83,12 @@ func BenchmarkPackedVector(b *testing.B) {
 	const in, size = 1024, 320 << 20
 	for _, name := range integerFormats {
 		for _, tokens := range []int{1, 2, 4} {
-			var p *Packed
+			var p *Packed // made only if one of the tiers is to be measured
 			b.Run(fmt.Sprintf("%s/tokens=%d", name, tokens), func(b *testing.B) {
+				owner := b // the memory is freed when the last tier is done
 				benchTiers(b, func(b *testing.B, tier Tier) {
 					if p == nil {
-						p = bigPacked(b, name, in, size)
+						p = bigPacked(owner, name, in, size)
 					}
 					w := p
 					if tier == Generic {

@@ -402,9 +402,7 @@ func vec256(mode mode256, f *format, c int) {
 	l.loadTable()
 	wide := f.wide() && !mode.vnni
 	halves256(f, func() { start256(f.group, l.acc) }, func() {
-		for i := 0; i < f.blockBytes(); i += 64 {
-			op("PREFETCHT0", mem(regQuants, i+prefetch))
-		}
+		fetch(regQuants, f.blockBytes())
 		for h := range f.groups() {
 			l.init(f.group, h, mode.zeroIn(f))
 			l.products(f.group, h, wide, l.word)

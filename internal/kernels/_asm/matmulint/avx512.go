@@ -375,9 +375,7 @@ func vec512(f *format, c int) {
 		}
 		firstRecord(f.group)
 		blockLoop(f, u.head, func() {
-			for i := 0; i < f.blockBytes(); i += 64 {
-				op("PREFETCHT0", mem(regW, i+prefetch))
-			}
+			fetch(regW, f.blockBytes())
 			u.scales()
 			u.quants()
 			for h := range f.groups() {
@@ -400,9 +398,6 @@ func vec512(f *format, c int) {
 	})
 }
 
-// prefetch is how far ahead of the weights in use memory is asked for more.
-const prefetch = 4096
-
 func expand512(f *format) {
 	name := "expand512" + f.name
 	build.TEXT(name, attr.NOSPLIT, "func(w, dst *byte, blocks, rowBlocks int)")
@@ -421,9 +416,7 @@ func expand512(f *format) {
 	}
 	rowLoop(func() {
 		blockLoop(f, u.head, func() {
-			for i := 0; i < f.blockBytes(); i += 64 {
-				op("PREFETCHT0", mem(regW, i+prefetch))
-			}
+			fetch(regW, f.blockBytes())
 			u.scales()
 			u.quants()
 			for i, w := range u.w {

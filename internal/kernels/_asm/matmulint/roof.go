@@ -28,8 +28,8 @@ func readRoof(name, add string, size int, sums []reg.VecPhysical) {
 	build.Load(build.Param("n"), regRows)
 	rowLoop(func() {
 		for at := 0; at < 512; at += size {
-			if at%64 == 0 {
-				op("PREFETCHT0", mem(regW, at+prefetch))
+			if at == 0 {
+				fetch(regW, 512)
 			}
 			s := sums[at/size%len(sums)]
 			op(add, mem(regW, at), s, s)
