@@ -3,6 +3,7 @@
 //
 //	bench -m MODEL.gguf                    512 tokens read, 64 generated, at an empty context
 //	bench -m MODEL.gguf -d 0,2048 -t 1,2   generation after 2048 tokens too, on 1 and 2 threads
+//	bench -m MODEL.gguf -open              from the start of a process to its first token
 //	bench -m MODEL.gguf -ppl FILE          the perplexity of a text
 //
 // Every figure is measured -r times in turn with the others, so that all of them see the
@@ -19,7 +20,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,6 +50,9 @@ type settings struct {
 	backends string
 	text     string // file whose perplexity is wanted
 	versus   string // command to run once a round
+	inPlace  bool   // compute from the weights where they lie
+	opening  bool   // measure opening
+	openOnce bool   // be the process in which it is measured
 }
 
 func parse(args []string, stderr io.Writer) (*settings, error) {
@@ -65,6 +68,9 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.StringVar(&s.backends, "backends", "", "devices by `name`, separated by commas")
 	f.StringVar(&s.text, "ppl", "", "print the perplexity of the text in `file`")
 	f.StringVar(&s.versus, "vs", "", "`command` to run once a round; its output is shown")
+	f.BoolVar(&s.inPlace, "in-place", false, "compute from the weights in the file, without a copy of them")
+	f.BoolVar(&s.opening, "open", false, "measure the way to the first token, in processes of their own")
+	f.BoolVar(&s.openOnce, "open-once", false, "be such a process, and print the moments as JSON")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -93,14 +99,22 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if s.text != "" {
+	switch {
+	case s.text != "":
 		return perplexity(s, stdout)
+	case s.openOnce:
+		return s.tellOpening(stdout)
+	case s.opening:
+		return measureOpen(s, stdout)
 	}
 	return measure(s, stdout)
 }
 
-func (s *settings) open(threads int) (*minfer.Model, error) {
-	opts := []minfer.Option{minfer.WithThreads(threads)}
+func (s *settings) open(threads int, opts ...minfer.Option) (*minfer.Model, error) {
+	opts = append(opts, minfer.WithThreads(threads))
+	if s.inPlace {
+		opts = append(opts, minfer.WithWeightsInPlace())
+	}
 	if s.backends != "" {
 		opts = append(opts, minfer.WithBackends(strings.Split(s.backends, ",")...))
 	}
@@ -149,8 +163,7 @@ func measure(s *settings, stdout io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%-28s %10s %10s %10s\n", "tokens per second", "median", "least", "most")
 	for _, f := range figures {
-		slices.Sort(f.rates)
-		fmt.Fprintf(stdout, "%-28s %10.1f %10.1f %10.1f\n", f.name, median(f.rates), f.rates[0], f.rates[len(f.rates)-1])
+		writeRow(stdout, f.name, f.rates)
 	}
 	return nil
 }
@@ -169,10 +182,7 @@ func median(sorted []float64) float64 {
 // figures lists what is measured on a model: each has a session of its own.
 func (s *settings) figures(m *minfer.Model, threads int) ([]*figure, error) {
 	var list []*figure
-	suffix := ""
-	if threads > 0 {
-		suffix = fmt.Sprintf(", %d threads", threads)
-	}
+	suffix := threadsSuffix(threads)
 	if s.prompt > 0 {
 		session, err := m.NewSession(minfer.WithContext(s.prompt), minfer.WithBatch(s.prompt))
 		if err != nil {

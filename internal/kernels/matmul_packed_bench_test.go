@@ -134,7 +134,7 @@ func BenchmarkPackedMatrix(b *testing.B) {
 }
 
 func BenchmarkPack(b *testing.B) {
-	for _, name := range integerFormats {
+	for _, name := range formatNames {
 		b.Run(name, func(b *testing.B) {
 			w := randWeight(b, name, 1024, 1024, 1)
 			p := mustPack(b, w)

@@ -1,0 +1,371 @@
+package kernels
+
+import (
+	"encoding/binary"
+
+	"github.com/minfer/minfer/internal/quant"
+)
+
+// Packing turns rows into lanes. A word of 4 bytes of each of 16 rows makes a line of 64 bytes;
+// once the words of a block lie in lines, what is left to do is the same for every lane, and
+// is done to eight bytes at a time.
+const lineSize = 4 * PackedRows
+
+// Pack fills row blocks [block0, block1) of dst, which has PackedSize bytes. The weight must be
+// one that PackedSize accepts. Distinct row blocks may be packed at the same time.
+func Pack(dst []byte, w *Weight, block0, block1 int) {
+	size := rowBlockSize(w.Format, w.In)
+	p := packing{f: w.Format, l: packedLayouts[w.Format.Name], stride: w.rowBytes}
+	for b := block0; b < block1; b++ {
+		r0, r1 := b*PackedRows, min((b+1)*PackedRows, w.Out)
+		p.dst, p.src, p.rows = dst[b*size:][:size], w.Data[r0*w.rowBytes:r1*w.rowBytes], r1-r0
+		if p.rows < PackedRows {
+			clear(p.dst)
+			clear(p.lines[:])
+		}
+		p.rowBlock(w)
+	}
+}
+
+// packing is a row block that is being packed.
+type packing struct {
+	f            *quant.Format
+	l            *packedLayout // nil for floats
+	dst          []byte        // of the row block, what is left to be packed
+	src          []byte        // of its rows, from the first one's next block on
+	stride, rows int           // bytes from row to row, and how many rows there are
+
+	lines [maxWords * lineSize]byte // words of a block, or of a row of floats
+}
+
+// maxWords is the most words of a block.
+const maxWords = 52
+
+func (p *packing) rowBlock(w *Weight) {
+	if p.l == nil {
+		p.floats(w.In)
+		return
+	}
+	n := len(p.dst) / (w.In / p.f.Block)
+	for {
+		if p.l.super() {
+			p.superBlock()
+		} else {
+			p.block()
+		}
+		if p.dst = p.dst[n:]; len(p.dst) == 0 {
+			return
+		}
+		p.src = p.src[p.f.Bytes:]
+	}
+}
+
+// words makes lines of n words of each row from byte at of the block on.
+func (p *packing) words(lines []byte, at, n int) {
+	lines = lines[:n*lineSize]
+	for r := range p.rows {
+		src := p.src[r*p.stride+at:][:4*n]
+		for w := 4 * r; len(src) >= 4; w += lineSize {
+			binary.LittleEndian.PutUint32(lines[w:], binary.LittleEndian.Uint32(src))
+			src = src[4:]
+		}
+	}
+}
+
+// halves puts the two bytes at of each row's block side by side, bits of the second flipped.
+func (p *packing) halves(dst []byte, at int, flip byte) {
+	for r := range p.rows {
+		s, d := p.src[r*p.stride+at:][:2], dst[2*r:][:2]
+		d[0], d[1] = s[0], s[1]^flip
+	}
+}
+
+// block packs a block of 32 values: scale, minimum if there is one, then the
+// quants, which lie word by word in the file too. Fifth bits are the word before them.
+func (p *packing) block() {
+	if p.l.scale == scalePower {
+		for r := range p.rows {
+			p.dst[r] = p.src[r*p.stride]
+		}
+	} else {
+		p.halves(p.dst, 0, 0)
+		if p.f.Min {
+			p.halves(p.dst[32:], 2, 0)
+		}
+	}
+	d := p.quants(0)
+	switch p.l.quants {
+	case quantBytes:
+		p.words(d, p.l.raw, 8)
+		for i := 0; i < 8*lineSize; i += 8 {
+			putWord(d[i:], getWord(d[i:])^0x80*each)
+		}
+	case quantNibbles:
+		p.words(d, p.l.raw, 4)
+	case quantNibblesBit:
+		p.words(d, p.l.raw, 4)
+		p.words(d[4*lineSize:], p.l.raw-4, 1)
+		gatherBits(d[4*lineSize:][:lineSize])
+	}
+}
+
+// quants is where the quants of block b go.
+func (p *packing) quants(b int) []byte {
+	return p.dst[p.l.headSize(p.f)+b*p.l.blockSize(p.f)+p.l.scaleSize(p.f):][:p.l.quantSize()]
+}
+
+// superBlock packs a super-block of 8 blocks.
+func (p *packing) superBlock() {
+	x := &p.lines
+	switch p.f.Name {
+	case "Q2_K":
+		p.halves(p.dst, 80, 0)
+		p.halves(p.dst[32:], 82, 0x80)
+		p.words(x[:], 0, 20)
+		for i := range 4 {
+			p.subScales(4*i, x[i*lineSize:])
+		}
+		p.pairs(x[4*lineSize:], 0)
+	case "Q3_K":
+		p.halves(p.dst, 108, 0)
+		p.words(x[:], 0, 27)
+		p.scales3K(x[24*lineSize:])
+		p.pairs(x[8*lineSize:], 0)
+		p.bits(x[:], 2*lineSize)
+	case "Q4_K":
+		p.halves(p.dst, 0, 0)
+		p.halves(p.dst[32:], 2, 0x80)
+		p.words(x[:], 4, 35)
+		p.scales4K(x[:])
+		p.nibbles4K(x[3*lineSize:])
+	case "Q5_K":
+		p.halves(p.dst, 0, 0)
+		p.halves(p.dst[32:], 2, 0x80)
+		p.words(x[:], 4, 43)
+		p.scales4K(x[:])
+		p.bits(x[3*lineSize:], 4*lineSize)
+		p.nibbles4K(x[11*lineSize:])
+	case "Q6_K":
+		p.halves(p.dst, 208, 0)
+		p.words(x[:], 0, 52)
+		for half := range 2 {
+			for k := range 2 {
+				splitNibbles(p.quants(4*half+k), p.quants(4*half+k+2), x[(2*half+k)*8*lineSize:])
+			}
+		}
+		p.pairs(x[32*lineSize:], 4*lineSize)
+		for i := range 4 {
+			p.subScales(4*i, x[(48+i)*lineSize:])
+		}
+	case "IQ4_XS":
+		p.halves(p.dst, 0, 0)
+		for b := range 8 {
+			p.words(p.quants(b), p.l.raw+16*b, 4)
+		}
+		p.scalesXS()
+	}
+}
+
+// subScales stores sub-scales i to i+3, the bytes of the words in line.
+func (p *packing) subScales(i int, line []byte) { p.scatter(i, 0, line) }
+
+// minima stores minima i to i+3 likewise.
+func (p *packing) minima(i int, line []byte) { p.scatter(i, BlockSize/p.f.Group, line) }
+
+// scatter stores byte j of each word of line as one of group i+j, after skipped others of its block.
+func (p *packing) scatter(i, skipped int, line []byte) {
+	groups, size := BlockSize/p.f.Group, p.l.blockSize(p.f)
+	head := p.dst[p.l.headSize(p.f):]
+	at := func(i int) *[PackedRows]byte {
+		return (*[PackedRows]byte)(head[i/groups*size+(skipped+i%groups)*PackedRows:])
+	}
+	a, b, c, d := at(i), at(i+1), at(i+2), at(i+3)
+	words := (*[lineSize]byte)(line)
+	for r := range PackedRows {
+		w := binary.LittleEndian.Uint32(words[4*r:])
+		a[r], b[r], c[r], d[r] = byte(w), byte(w>>8), byte(w>>16), byte(w>>24)
+	}
+}
+
+// scales4K splits the three words of 6-bit sub-scales and minima that Q4_K and Q5_K have.
+func (p *packing) scales4K(x []byte) {
+	x = x[:3*lineSize]
+	var s, m [2][lineSize]byte
+	for i := 0; i < lineSize; i += 8 {
+		a, b, c := getWord(x[i:]), getWord(x[lineSize+i:]), getWord(x[2*lineSize+i:])
+		putWord(s[0][i:], a&(63*each))
+		putWord(m[0][i:], b&(63*each))
+		putWord(s[1][i:], c&(15*each)|a>>6&(3*each)<<4)
+		putWord(m[1][i:], c>>4&(15*each)|b>>6&(3*each)<<4)
+	}
+	for i := range 2 {
+		p.subScales(4*i, s[i][:])
+		p.minima(4*i, m[i][:])
+	}
+}
+
+// scales3K splits the three words of 6-bit sub-scales of Q3_K: two of low nibbles, one of high pairs.
+func (p *packing) scales3K(x []byte) {
+	x = x[:3*lineSize]
+	var s [4][lineSize]byte
+	for i := 0; i < lineSize; i += 8 {
+		a, b, high := getWord(x[i:]), getWord(x[lineSize+i:]), getWord(x[2*lineSize+i:])
+		putWord(s[0][i:], minus32(a&(15*each)|high&(3*each)<<4))
+		putWord(s[1][i:], minus32(b&(15*each)|high>>2&(3*each)<<4))
+		putWord(s[2][i:], minus32(a>>4&(15*each)|high>>4&(3*each)<<4))
+		putWord(s[3][i:], minus32(b>>4&(15*each)|high>>6&(3*each)<<4))
+	}
+	for i := range s {
+		p.subScales(4*i, s[i][:])
+	}
+}
+
+// scalesXS gathers the 6-bit sub-scales of IQ4_XS.
+func (p *packing) scalesXS() {
+	var s [2][lineSize]byte
+	for r := range p.rows {
+		src := p.src[r*p.stride:][:8]
+		high := binary.LittleEndian.Uint16(src[2:])
+		for g := range 8 {
+			s[g/4][4*r+g%4] = (src[4+g/2]>>(g%2*4)&15 | byte(high>>(2*g)&3)<<4) - 32
+		}
+	}
+	p.subScales(0, s[0][:])
+	p.subScales(4, s[1][:])
+}
+
+// nibbles4K splits the nibbles of Q4_K and Q5_K: 8 words have the low ones of a block, and the
+// high ones of the next.
+func (p *packing) nibbles4K(x []byte) {
+	for b := 0; b < 8; b += 2 {
+		splitNibbles(p.quants(b), p.quants(b+1), x[b*4*lineSize:])
+	}
+}
+
+// splitNibbles makes the 4 lines of low and of high nibbles from 8 lines of words.
+func splitNibbles(low, high, x []byte) {
+	low, high, x = low[:4*lineSize], high[:4*lineSize], x[:8*lineSize]
+	for i := 0; i < 4*lineSize; i += 8 {
+		a, b := getWord(x[i:]), getWord(x[4*lineSize+i:])
+		putWord(low[i:], a&(15*each)|b&(15*each)<<4)
+		putWord(high[i:], a>>4&(15*each)|b>>4&(15*each)<<4)
+	}
+}
+
+// pairs makes the lines of bit pairs of 8 blocks, at byte at of their quants. In x are 8 words
+// for each four blocks, pair k of a word being of the k-th of them.
+func (p *packing) pairs(x []byte, at int) {
+	for line := range 4 {
+		b, at := line/2*4, at+line%2*lineSize
+		out0, out1, out2, out3 := p.quants(b)[at:][:lineSize], p.quants(b + 1)[at:][:lineSize], p.quants(b + 2)[at:][:lineSize], p.quants(b + 3)[at:][:lineSize]
+		in := x[4*line*lineSize:][:4*lineSize]
+		for i := 0; i < lineSize; i += 8 {
+			w0, w1, w2, w3 := getWord(in[i:]), getWord(in[lineSize+i:]), getWord(in[2*lineSize+i:]), getWord(in[3*lineSize+i:])
+			w0, w2 = exchange(w0, w2, 4, 0x0f)
+			w1, w3 = exchange(w1, w3, 4, 0x0f)
+			w0, w1 = exchange(w0, w1, 2, 0x33)
+			w2, w3 = exchange(w2, w3, 2, 0x33)
+			putWord(out0[i:], w0)
+			putWord(out1[i:], w1)
+			putWord(out2[i:], w2)
+			putWord(out3[i:], w3)
+		}
+	}
+}
+
+// bits makes the line of single bits of 8 blocks, at byte at of their quants. In x are 8 words,
+// bit k of which is of the k-th block.
+func (p *packing) bits(x []byte, at int) {
+	x = x[:8*lineSize]
+	var out [8][]byte
+	for b := range out {
+		out[b] = p.quants(b)[at:][:lineSize]
+	}
+	for i := 0; i < lineSize; i += 8 {
+		var w [8]uint64
+		for g := range w {
+			w[g] = getWord(x[g*lineSize+i:])
+		}
+		for g := range 4 {
+			w[g], w[g+4] = exchange(w[g], w[g+4], 4, 0x0f)
+		}
+		for _, g := range [...]int{0, 1, 4, 5} {
+			w[g], w[g+2] = exchange(w[g], w[g+2], 2, 0x33)
+		}
+		for g := 0; g < 8; g += 2 {
+			w[g], w[g+1] = exchange(w[g], w[g+1], 1, 0x55)
+		}
+		for b := range out {
+			putWord(out[b][i:], w[b])
+		}
+	}
+}
+
+// exchange swaps, in each byte, the bits of a that lie n above mask for those of b under mask.
+func exchange(a, b uint64, n uint, mask uint64) (uint64, uint64) {
+	t := (a>>n ^ b) & (mask * each)
+	return a ^ t<<n, b ^ t
+}
+
+// gatherBits takes words with a bit for each value of a block, ascending, and makes bit i of
+// byte j that of value 4i+j. Seen as numbers of 5 binary digits, the places of bits are rotated by 2
+// digits, which is done by exchanging the highest digit with each of the others in turn.
+func gatherBits(line []byte) {
+	for i := 0; i < lineSize; i += 8 {
+		w := getWord(line[i:])
+		w = exchangeDigits(w, 16-4, 0xf0f0)
+		w = exchangeDigits(w, 16-1, 0xaaaa)
+		w = exchangeDigits(w, 16-8, 0xff00)
+		w = exchangeDigits(w, 16-2, 0xcccc)
+		putWord(line[i:], w)
+	}
+}
+
+// exchangeDigits swaps, in both words of 4 bytes, the bits under mask for those n above it.
+func exchangeDigits(w uint64, n uint, mask uint64) uint64 {
+	t := (w>>n ^ w) & (mask | mask<<32)
+	return w ^ t ^ t<<n
+}
+
+// floats packs rows of in values of a float format.
+func (p *packing) floats(in int) {
+	const step = 16 // words at a time
+	if p.f.Bytes == 4 {
+		for k := 0; k < in; k += step {
+			p.words(p.dst[k*lineSize:], 4*k, min(step, in-k))
+		}
+		return
+	}
+	for k := 0; k+2 <= in; k += 2 * step {
+		n := min(step, (in-k)/2)
+		p.words(p.lines[:], 2*k, n)
+		for i := range n {
+			unzip(p.dst[(k/2+i)*lineSize:], p.lines[i*lineSize:])
+		}
+	}
+	if last := in - 1; in%2 != 0 {
+		p.halves(p.dst[last*2*PackedRows:], 2*last, 0)
+	}
+}
+
+// unzip puts the low halves of the words in line first and the high ones after them.
+func unzip(dst, line []byte) {
+	dst, line = dst[:lineSize], line[:lineSize]
+	for i := 0; i < lineSize/2; i += 8 {
+		a, b := getWord(line[2*i:]), getWord(line[2*i+8:])
+		putWord(dst[i:], lowHalves(a)|lowHalves(b)<<32)
+		putWord(dst[lineSize/2+i:], lowHalves(a>>16)|lowHalves(b>>16)<<32)
+	}
+}
+
+// lowHalves brings the low halves of two words together.
+func lowHalves(w uint64) uint64 { return w&0xffff | w>>16&0xffff0000 }
+
+// each is a word with 1 in every byte.
+const each = 0x0101010101010101
+
+// minus32 subtracts 32 from each byte, which is below 64.
+func minus32(w uint64) uint64 { return (w | 0x80*each) - 32*each ^ 0x80*each }
+
+func getWord(b []byte) uint64    { return binary.LittleEndian.Uint64(b) }
+func putWord(b []byte, w uint64) { binary.LittleEndian.PutUint64(b, w) }
