@@ -10,19 +10,55 @@ import (
 	"testing"
 )
 
+// TestMain lets the test's program be the process that -open starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-open-once" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestOpen(t *testing.T) {
+	var out, errs bytes.Buffer
+	if err := run([]string{"-open", "-t", "1,2", "-r", "2"}, &out, &errs); err != nil {
+		t.Fatal(err, errs.String())
+	}
+	for _, threads := range []string{"1", "2"} {
+		total := row(t, out.String(), "start to first token, "+threads+" threads")
+		var sum float64
+		for _, step := range []string{"program started", "weights ready", "model open", "prompt encoded", "first token"} {
+			sum += row(t, out.String(), "  "+step+", "+threads+" threads")
+		}
+		// Medians of steps do not add up to that of the whole, extremes even less, but nearly.
+		if !(0 < total && total < 2*sum && sum < 2*total) {
+			t.Errorf("steps of %v ms and %v in all:\n%s", sum, total, out.String())
+		}
+	}
+}
+
+// row returns the median of a row, having checked the order of median, least and most.
+func row(t *testing.T, table, name string) float64 {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + name + ` +([0-9.]+) +([0-9.]+) +([0-9.]+)$`).FindStringSubmatch(table)
+	if m == nil {
+		t.Fatalf("no row %q in\n%s", name, table)
+	}
+	median, least, most := number(t, m[1]), number(t, m[2]), number(t, m[3])
+	if !(0 <= least && least <= median && median <= most) {
+		t.Errorf("%s: median %v, least %v, most %v", name, median, least, most)
+	}
+	return median
+}
+
 func TestMeasure(t *testing.T) {
 	var out, errs bytes.Buffer
 	if err := run([]string{"-p", "16", "-n", "4", "-d", "0,8", "-t", "1,2", "-r", "2"}, &out, &errs); err != nil {
 		t.Fatal(err, errs.String())
 	}
 	for _, name := range []string{"prompt of 16, 1 threads", "generation at 0, 1 threads", "generation at 8, 2 threads"} {
-		m := regexp.MustCompile(`(?m)^` + name + ` +([0-9.]+) +([0-9.]+) +([0-9.]+)$`).FindStringSubmatch(out.String())
-		if m == nil {
-			t.Fatalf("no row %q in\n%s", name, out.String())
-		}
-		median, least, most := number(t, m[1]), number(t, m[2]), number(t, m[3])
-		if !(0 < least && least <= median && median <= most) {
-			t.Errorf("%s: median %v, least %v, most %v", name, median, least, most)
+		if row(t, out.String(), name) <= 0 {
+			t.Errorf("%s: nothing", name)
 		}
 	}
 }
