@@ -85,11 +85,11 @@ func WithGraphs(n int) CacheOption { return func(c *GraphCache) { c.limit = n } 
 // NewGraphCache makes a cache with room for a number of tokens, to be shared by
 // sessions. Sessions that need more together get ErrCacheFull.
 func (m *Model) NewGraphCache(cells int, opts ...CacheOption) (*GraphCache, error) {
+	if m.devices().isClosed() {
+		return nil, ErrClosed
+	}
 	if cells < 1 || cells > maxCells {
 		return nil, optionErrorf("cells", "%d, want 1 to %d", cells, maxCells)
-	}
-	if m.engine.closed.Load() {
-		return nil, ErrClosed
 	}
 	c := m.newCache(cells, 0)
 	for _, o := range opts {
@@ -125,7 +125,7 @@ func (m *Model) newCache(cells, growBy int) *GraphCache {
 // Stats returns the cache's counters. It waits for the evaluation under way. After
 // Model.Close it returns zeros.
 func (c *GraphCache) Stats() CacheStats {
-	if !c.model.engine.enterToFree() {
+	if c.none() || !c.model.engine.enterToFree() {
 		return CacheStats{}
 	}
 	defer c.model.engine.leave()
@@ -145,7 +145,7 @@ func (c *GraphCache) Stats() CacheStats {
 // Close frees the cache's memory. Sessions on it return ErrClosed from then on. It is
 // safe to call at any time and more than once.
 func (c *GraphCache) Close() error {
-	if c.closed.Swap(true) {
+	if c.none() || c.closed.Swap(true) {
 		return nil
 	}
 	if !c.model.engine.enterToFree() {
@@ -156,8 +156,14 @@ func (c *GraphCache) Close() error {
 		p.Release()
 	}
 	c.programs = nil
-	return c.alloc.Close()
+	if err := c.alloc.Close(); c.model.engine.fault == nil {
+		return err
+	}
+	return nil // what devices say after a fault is known
 }
+
+// none reports whether there is no cache at all: c is nil or a zero value.
+func (c *GraphCache) none() bool { return c == nil || c.model == nil }
 
 // job is the share of one sequence in a forward pass.
 type job struct {

@@ -66,6 +66,10 @@ func TemplateVariables(object json.RawMessage) ChatOption {
 // begins, and encodes it. Messages are encoded as plain text: only what the template
 // itself writes can become special tokens.
 func (m *Model) RenderChat(ctx context.Context, messages []Message, opts ...ChatOption) (*Prompt, error) {
+	if m.none() {
+		return nil, ErrClosed
+	}
+	ctx = orBackground(ctx)
 	c := chatConfig{}
 	for _, o := range opts {
 		if o != nil {
@@ -200,7 +204,6 @@ type history struct {
 	untrusted []Range // the parts of text that messages made up
 	tokens    []Token
 	ends      []turnEnd
-	kept      int // turns that the prompt being answered goes on from
 }
 
 // turnEnd is where a turn ends, in the text, its untrusted parts and the tokens.
@@ -208,26 +211,26 @@ type turnEnd struct {
 	text, untrusted, tokens int
 }
 
-// match returns the end of the last turn that a prompt goes on from, or zeros: the
-// prompt begins with the same text, and the same parts of it are not to be trusted.
-func (h *history) match(p *Prompt) turnEnd {
-	for h.kept = len(h.ends); h.kept > 0; h.kept-- {
-		e := h.ends[h.kept-1]
+// match returns the ends of the turns that a prompt goes on from: the prompt begins with the same
+// text, and the same parts of it are not to be trusted.
+func (h *history) match(p *Prompt) []turnEnd {
+	for kept := len(h.ends); kept > 0; kept-- {
+		e := h.ends[kept-1]
 		if strings.HasPrefix(p.Text, h.text[:e.text]) && len(p.Untrusted) >= e.untrusted &&
 			slices.Equal(p.Untrusted[:e.untrusted], h.untrusted[:e.untrusted]) {
-			return e
+			return h.ends[:kept]
 		}
 	}
-	return turnEnd{}
+	return nil
 }
 
-// add notes a turn that went on from what match returned.
-func (h *history) add(p *Prompt, answer string, tokens []Token) {
+// add notes a turn that went on from those that match returned.
+func (h *history) add(before []turnEnd, p *Prompt, answer string, tokens []Token) {
 	if len(tokens) == 0 {
 		return // the session was taken away in the meantime
 	}
 	h.text, h.untrusted, h.tokens = p.Text+answer, p.Untrusted, tokens
-	h.ends = append(h.ends[:h.kept], turnEnd{len(h.text), len(h.untrusted), len(tokens)})
+	h.ends = append(slices.Clip(before), turnEnd{len(h.text), len(h.untrusted), len(tokens)})
 }
 
 // Chat begins a conversation. The session's tokens are replaced at the first turn, but
@@ -282,41 +285,38 @@ func (c *Chat) Session() *Session { return c.session }
 // message is taken back.
 func (c *Chat) Say(ctx context.Context, text string, opts ...GenerateOption) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
-		before := len(c.messages)
-		c.messages = append(c.messages, Message{Role: "user", Content: text})
-		if !c.reply(ctx, opts, yield) {
-			c.messages = c.messages[:before]
-		}
+		before := c.messages
+		c.messages = append(slices.Clip(before), Message{Role: "user", Content: text})
+		c.reply(ctx, opts, yield, before)
 	}
 }
 
 // Regenerate takes the last answer back, if there is one, and streams another.
 func (c *Chat) Regenerate(ctx context.Context, opts ...GenerateOption) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
-		last := len(c.messages) - 1
-		if last < 0 || c.messages[last].Role != "assistant" {
-			c.reply(ctx, opts, yield)
-			return
+		before := c.messages
+		if last := len(before) - 1; last >= 0 && before[last].Role == "assistant" {
+			c.messages = before[:last]
 		}
-		answer := c.messages[last]
-		c.messages = c.messages[:last]
-		if !c.reply(ctx, opts, yield) {
-			c.messages = append(c.messages, answer)
-		}
+		c.reply(ctx, opts, yield, before)
 	}
 }
 
 // Reply streams an answer to the conversation as it stands, which is how to go on after
 // messages that did not come from Say.
 func (c *Chat) Reply(ctx context.Context, opts ...GenerateOption) iter.Seq2[Piece, error] {
-	return func(yield func(Piece, error) bool) { c.reply(ctx, opts, yield) }
+	return func(yield func(Piece, error) bool) { c.reply(ctx, opts, yield, c.messages) }
 }
 
-// reply streams answers until one calls no tools. It reports whether there was any piece.
-func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool) bool {
+// reply streams answers until one calls no tools. If there is an error before the first piece, the
+// conversation is what it was before.
+func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool, before []Message) {
+	ctx = orBackground(ctx)
 	heard := false
 	note := func(p Piece, err error) bool {
-		heard = heard || err == nil
+		if heard = heard || err == nil; !heard {
+			c.messages = before
+		}
 		return yield(p, err)
 	}
 	limit := c.config.toolRounds
@@ -330,21 +330,24 @@ func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piec
 		calls += len(t.begun)
 		switch {
 		case !t.calling:
-			return heard
+			return
 		case round == limit:
 			note(Piece{Token: NoToken}, ErrToolRounds)
-			return heard
+			return
 		case !t.callTools(ctx):
-			return heard
+			return
 		}
 	}
 }
 
 // prepare returns the tokens that have to be appended to the session's to make them the
-// prompt. It takes back what the prompt does not begin with.
-func (c *Chat) prepare(ctx context.Context, p *Prompt) ([]Token, error) {
+// prompt, which goes on from the turns of before. It takes back what the prompt does not begin with.
+func (c *Chat) prepare(ctx context.Context, p *Prompt, before []turnEnd) ([]Token, error) {
 	s := c.session
-	end := c.history.match(p)
+	var end turnEnd
+	if n := len(before); n > 0 {
+		end = before[n-1]
+	}
 	rest, err := s.model.encodePrompt(ctx, p, end.text)
 	if err != nil {
 		return nil, err

@@ -68,6 +68,10 @@ func WithoutNormalization() EmbedOption { return func(c *embedConfig) { c.raw = 
 // others. It is safe for concurrent use. A text without tokens is ErrNoTokens, one of more tokens
 // than the model was trained for a *ContextError.
 func (m *Model) Embed(ctx context.Context, texts []string, opts ...EmbedOption) ([][]float32, error) {
+	if m.none() {
+		return nil, ErrClosed
+	}
+	ctx = orBackground(ctx)
 	tokens := make([][]Token, len(texts))
 	for i, text := range texts {
 		var err error
@@ -81,6 +85,10 @@ func (m *Model) Embed(ctx context.Context, texts []string, opts ...EmbedOption) 
 // EmbedTokens is Embed for texts that are tokens, to which none is added.
 func (m *Model) EmbedTokens(ctx context.Context, texts [][]Token, opts ...EmbedOption) (vectors [][]float32, err error) {
 	defer recovered(&err, "embedding texts")
+	if m.none() {
+		return nil, ErrClosed
+	}
+	ctx = orBackground(ctx)
 	c := embedConfig{}
 	for _, o := range opts {
 		if o != nil {

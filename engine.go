@@ -34,7 +34,7 @@ type engine struct {
 	turn    chan struct{} // holds one element while somebody uses the devices
 	closing chan struct{} // closed by close
 	closed  atomic.Bool
-	fault   error // a panic, after which the devices are not to be trusted; guarded by turn
+	fault   error // a panic or ErrFault, after which the devices are not to be trusted; guarded by turn
 }
 
 func newEngine(f *gguf.File, def arch.Definition, c *config) (*engine, error) {
@@ -279,7 +279,7 @@ func (e *engine) giveWeights(lists [][]backend.Weight, progress func(Progress)) 
 			report = func(done, _ int64) { progress(Progress{Done: before + done, Total: total}) }
 		}
 		if err := e.devices[d].LoadWeights(context.Background(), list, report); err != nil {
-			return fmt.Errorf("minfer: loading weights: %w", err)
+			return fmt.Errorf("minfer: loading weights: %w", asPanic(err))
 		}
 		for _, w := range list {
 			before += int64(len(w.Data))
@@ -389,6 +389,9 @@ func (e *engine) enter(ctx context.Context) error {
 
 // enterUnless is enter that gives up, without an error, once done can be received from.
 func (e *engine) enterUnless(ctx context.Context, done <-chan struct{}) (gaveUp bool, err error) {
+	if e == nil {
+		return false, ErrClosed
+	}
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -418,6 +421,9 @@ func (e *engine) usable() error {
 // enterToFree waits for a turn to give memory back, which is right even after a fault.
 // It reports false if the model is closed, which has freed everything.
 func (e *engine) enterToFree() bool {
+	if e == nil {
+		return false
+	}
 	select {
 	case <-e.closing:
 		return false
@@ -431,24 +437,42 @@ func (e *engine) enterToFree() bool {
 }
 
 // note has the model refuse all further work if err is a panic, which it returns as
-// a *PanicError. The caller has the turn.
+// a *PanicError, or of memory that is gone. The caller has the turn.
 func (e *engine) note(err error) error {
 	if err == nil {
 		return nil
 	}
-	var node *sched.PanicError
-	if errors.As(err, &node) {
-		err = &PanicError{During: "running node " + node.Node + " on " + node.Device, Value: node.Value, Stack: node.Stack}
-	}
-	var fault *PanicError
-	if errors.As(err, &fault) {
-		e.fault = fault
+	err = asPanic(err)
+	var panicked *PanicError
+	if errors.As(err, &panicked) || errors.Is(err, ErrFault) {
+		e.fault = err
 	}
 	return err
 }
 
+// asPanic puts the panics that devices and the scheduler caught in the library's own terms.
+func asPanic(err error) error {
+	var scheduled *sched.PanicError
+	var caught *backend.PanicError
+	var at *backend.NodeError
+	switch {
+	case errors.As(err, &scheduled):
+		return &PanicError{During: "running node " + scheduled.Node + " on " + scheduled.Device, Value: scheduled.Value, Stack: scheduled.Stack}
+	case !errors.As(err, &caught):
+		return err
+	}
+	during := "using a device"
+	if errors.As(err, &at) {
+		during = "running node " + at.Node + " on " + at.Device
+	}
+	return &PanicError{During: during, Value: caught.Value, Stack: caught.Stack}
+}
+
 // leave ends the caller's turn.
 func (e *engine) leave() { <-e.turn }
+
+// isClosed reports whether the devices are gone, or never were there.
+func (e *engine) isClosed() bool { return e == nil || e.closed.Load() }
 
 // close has whoever uses the devices stop, and frees them.
 func (e *engine) close() error {

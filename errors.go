@@ -7,6 +7,7 @@ import (
 	"github.com/minfer/minfer/arch"
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/gguf"
+	"github.com/minfer/minfer/internal/mmap"
 	"github.com/minfer/minfer/internal/sampling"
 	"github.com/minfer/minfer/internal/tokenizer"
 )
@@ -38,6 +39,10 @@ var (
 
 	// ErrNotGGUF: the file is no GGUF file.
 	ErrNotGGUF = gguf.ErrNotGGUF
+	// ErrFault: the file of the model can no longer be read where it is mapped into memory: it was
+	// cut short, or its disk failed. If that was noticed while the model was evaluated, it refuses
+	// further work with the same error.
+	ErrFault = mmap.ErrFault
 	// ErrUnknownArchitecture: no definition is registered for the file's architecture.
 	ErrUnknownArchitecture = arch.ErrUnknown
 	// ErrInvalidModel: the file lacks something that its architecture needs.

@@ -65,7 +65,10 @@ func WithCacheDir(dir string) FetchOption { return func(c *fetch.Config) { c.Cac
 // and whenever more of it has come. It is not called for what is in the cache already.
 func WithFetchProgress(f func(FetchProgress)) FetchOption {
 	return func(c *fetch.Config) {
-		c.Progress = func(p fetch.Progress) { f(FetchProgress(p)) }
+		c.Progress = nil
+		if f != nil {
+			c.Progress = func(p fetch.Progress) { f(FetchProgress(p)) }
+		}
 	}
 }
 
@@ -119,7 +122,8 @@ func WithRefresh() FetchOption { return func(c *fetch.Config) { c.Refresh = true
 // The error is a *FetchError, or an *OptionError for an option or environment variable
 // that makes no sense. It wraps one of the errors above, ErrNotGGUF, or the context's.
 func Fetch(ctx context.Context, ref string, opts ...FetchOption) (path string, err error) {
-	path, err = fetch.Get(ctx, ref, fetchConfig(opts))
+	defer recovered(&err, "fetching a model")
+	path, err = fetch.Get(orBackground(ctx), ref, fetchConfig(opts))
 	return path, fetchError(err)
 }
 
@@ -149,7 +153,9 @@ func CachedModels(opts ...FetchOption) ([]CachedModel, error) {
 func fetchConfig(opts []FetchOption) fetch.Config {
 	var c fetch.Config
 	for _, o := range opts {
-		o(&c)
+		if o != nil {
+			o(&c)
+		}
 	}
 	return c
 }

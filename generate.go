@@ -113,6 +113,9 @@ func DefaultSampling() Sampling { return sampling.Default() }
 
 // NewSampler makes a sampler for the model's vocabulary.
 func (m *Model) NewSampler(p Sampling) (*Sampler, error) {
+	if m.none() {
+		return nil, ErrClosed
+	}
 	s, err := sampling.New(p, m.tokenizer.VocabSize(), m.tokenText)
 	if err != nil {
 		return nil, &OptionError{Option: "sampling", Reason: err.Error(), Err: err}
@@ -208,7 +211,7 @@ func PastEnd() GenerateOption { return func(c *generateConfig) { c.pastEnd = tru
 func (s *Session) Generate(ctx context.Context, prompt string, opts ...GenerateOption) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		s.generate(ctx, opts, yield, func(c *generateConfig) ([]Token, error) {
-			return s.model.tokenizer.EncodeContext(ctx, prompt, tokenizer.EncodeOptions{
+			return s.model.tokenizer.EncodeContext(orBackground(ctx), prompt, tokenizer.EncodeOptions{
 				AddSpecial:   len(s.tokens) == 0,
 				ParseSpecial: c.parseSpecial,
 			})
@@ -260,6 +263,7 @@ type answer struct {
 // generate streams an answer to the prompt, which is asked for while the session is in
 // use. The session is free whenever it yields and when it returns.
 func (s *Session) generate(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool, prompt func(*generateConfig) ([]Token, error)) {
+	ctx = orBackground(ctx)
 	a, err := s.newAnswer(ctx, opts)
 	if err == nil {
 		err = s.using("evaluating a prompt", func() error {
@@ -284,7 +288,11 @@ func (s *Session) generate(ctx context.Context, opts []GenerateOption, yield fun
 }
 
 // newAnswer checks the options.
-func (s *Session) newAnswer(ctx context.Context, opts []GenerateOption) (*answer, error) {
+func (s *Session) newAnswer(ctx context.Context, opts []GenerateOption) (_ *answer, err error) {
+	defer recovered(&err, "preparing an answer")
+	if s.none() {
+		return nil, ErrClosed
+	}
 	c, err := newGenerateConfig(opts)
 	if err != nil {
 		return nil, err

@@ -116,6 +116,9 @@ func (e *engine) estimate(f *gguf.File, s sessionConfig) (Memory, error) {
 
 // noMemory lists the devices.
 func (e *engine) noMemory() Memory {
+	if e == nil {
+		return Memory{}
+	}
 	m := Memory{Devices: make([]DeviceMemory, len(e.devices))}
 	for i := range m.Devices {
 		m.Devices[i].Device = e.assign[i].Name
@@ -157,8 +160,8 @@ func weightBytes(d backend.Backend, list []backend.Weight) (bytes int64, err err
 // Memory returns what the model's weights take. It waits for the evaluation under way, and
 // returns zeros after Close.
 func (m *Model) Memory() Memory {
-	total := m.engine.noMemory()
-	if m.engine.enterToFree() {
+	total := m.devices().noMemory()
+	if m.devices().enterToFree() {
 		defer m.engine.leave()
 		for i, d := range m.engine.devices {
 			total.Devices[i].Weights = d.PoolStats().WeightBytes
@@ -170,6 +173,9 @@ func (m *Model) Memory() Memory {
 // Memory returns what the session's model takes, and its cache. On a shared cache, that is what
 // all sessions take together.
 func (s *Session) Memory() Memory {
+	if s.none() {
+		return Memory{}
+	}
 	total := s.model.Memory()
 	held := s.cache.Memory()
 	for i, d := range held.Devices {
@@ -181,6 +187,9 @@ func (s *Session) Memory() Memory {
 // Memory returns what the cache takes, beside the model's weights. It waits for the evaluation
 // under way, and returns zeros after Close.
 func (c *GraphCache) Memory() Memory {
+	if c.none() {
+		return Memory{}
+	}
 	e := c.model.engine
 	total := e.noMemory()
 	if !e.enterToFree() {

@@ -78,7 +78,8 @@ func OpenBytes(b []byte, opts ...Option) (*Model, error) {
 	return open(opts, func(*config) (*gguf.File, error) { return gguf.NewBytes(b) })
 }
 
-func open(opts []Option, openFile func(*config) (*gguf.File, error)) (*Model, error) {
+func open(opts []Option, openFile func(*config) (*gguf.File, error)) (_ *Model, err error) {
+	defer recovered(&err, "opening the file")
 	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
@@ -92,7 +93,9 @@ func open(opts []Option, openFile func(*config) (*gguf.File, error)) (*Model, er
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	m.logOpened(time.Since(begun))
+	if err := m.logOpened(time.Since(begun)); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
 	return m, nil
 }
 
@@ -148,10 +151,25 @@ func (m *Model) findTemplate(c *config) error {
 // weights, the devices and the file. Sessions of the model return ErrClosed from then
 // on. It is safe to call at any time and more than once.
 func (m *Model) Close() error {
+	if m.none() {
+		return nil
+	}
 	m.closeOnce.Do(func() {
 		m.closeErr = errors.Join(m.engine.close(), m.file.Close())
 	})
 	return m.closeErr
+}
+
+// none reports whether there is no model at all: m is nil or a zero value. That is treated as a
+// model that is closed.
+func (m *Model) none() bool { return m == nil || m.engine == nil }
+
+// devices returns the engine, or nil, which is a closed one.
+func (m *Model) devices() *engine {
+	if m == nil {
+		return nil
+	}
+	return m.engine
 }
 
 // NewTokenizer makes the tokenizer that a file describes, without opening the model: to
@@ -168,10 +186,20 @@ func NewTokenizer(f *gguf.File) (*Tokenizer, error) {
 }
 
 // Tokenizer returns the model's tokenizer.
-func (m *Model) Tokenizer() *Tokenizer { return m.tokenizer }
+func (m *Model) Tokenizer() *Tokenizer {
+	if m.none() {
+		return nil
+	}
+	return m.tokenizer
+}
 
 // ChatTemplate returns the source of the chat template, or "" if there is none.
-func (m *Model) ChatTemplate() string { return m.templateSource }
+func (m *Model) ChatTemplate() string {
+	if m.none() {
+		return ""
+	}
+	return m.templateSource
+}
 
 // Info is what a model says about itself.
 type Info struct {
@@ -188,6 +216,9 @@ type Info struct {
 
 // Info returns what the model says about itself, also after Close.
 func (m *Model) Info() Info {
+	if m.none() {
+		return Info{}
+	}
 	info := m.info
 	info.Devices = slices.Clone(info.Devices)
 	return info
@@ -219,7 +250,7 @@ func (m *Model) Graph(p graph.Params) (*graph.Graph, error) {
 	if p.Tokens > maxCells || p.Cells > maxCells {
 		return nil, optionErrorf("Graph", "%d tokens and %d cells, want at most %d", p.Tokens, p.Cells, maxCells)
 	}
-	if err := m.engine.enter(context.Background()); err != nil {
+	if err := m.devices().enter(context.Background()); err != nil {
 		return nil, err
 	}
 	defer m.engine.leave()

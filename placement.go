@@ -80,7 +80,7 @@ func ranges(numbers []int) string {
 // Placement reports which device runs what. It waits for the evaluation under way, and returns
 // ErrClosed after Close.
 func (m *Model) Placement() (Placement, error) {
-	e := m.engine
+	e := m.devices()
 	if !e.enterToFree() {
 		return nil, ErrClosed
 	}
@@ -128,10 +128,11 @@ func count(counts *[]OpCount, op string) {
 	*counts = append(*counts, OpCount{op, 1})
 }
 
-// logOpened tells the log of an open model.
-func (m *Model) logOpened(took time.Duration) {
+// logOpened tells the log of an open model. The error is a panic of the log's handler.
+func (m *Model) logOpened(took time.Duration) (err error) {
+	defer recovered(&err, "logging")
 	if !m.engine.log.Enabled(context.Background(), slog.LevelInfo) {
-		return
+		return nil
 	}
 	i := &m.info
 	m.engine.log.Info("model opened", "name", i.Name, "architecture", i.Architecture, "parameters", i.Parameters,
@@ -139,11 +140,12 @@ func (m *Model) logOpened(took time.Duration) {
 	placement, err := m.engine.placement()
 	if err != nil {
 		m.engine.log.Warn("no report of the placement", "error", err)
-		return
+		return nil
 	}
 	for _, d := range placement {
 		m.engine.log.Info("device", "device", d.Device, "layers", ranges(d.Layers), "tensors", d.Tensors, "bytes", d.WeightBytes)
 	}
+	return nil
 }
 
 // logBuilt tells the log of a graph that was built and got memory.

@@ -1,8 +1,11 @@
 package minfer
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/minfer/minfer/internal/mmap"
 )
 
 // PanicError is a panic that was caught at the library's boundary: a fault of the
@@ -25,9 +28,21 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// recovered, deferred, turns a panic into an error.
+// orBackground lets a host leave the context out: a nil one never ends.
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}
+
+// recovered, deferred, turns a panic into an error, and a fault in mapped memory into ErrFault.
 func recovered(err *error, during string) {
 	if v := recover(); v != nil {
+		if fault := mmap.AsFault(v); fault != nil {
+			*err = fmt.Errorf("minfer: %s: %w", during, fault)
+			return
+		}
 		*err = &PanicError{During: during, Value: v, Stack: debug.Stack()}
 	}
 }

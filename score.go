@@ -18,7 +18,7 @@ const scoreBatch = 64
 // The sequence grows as by Eval, and on an error is what it was before.
 func (s *Session) Score(ctx context.Context, tokens []Token) (logProbs []float32, err error) {
 	err = s.using("scoring tokens", func() error {
-		logProbs, err = s.score(ctx, tokens)
+		logProbs, err = s.score(orBackground(ctx), tokens)
 		return err
 	})
 	return logProbs, err
@@ -80,7 +80,10 @@ func logProb(logits []float32, t Token) (float32, error) {
 // CountTokens returns how many tokens a prompt's text takes on an empty session, with those that
 // the model wants at its ends. What looks like a special token counts as plain text.
 func (m *Model) CountTokens(ctx context.Context, text string) (int, error) {
-	tokens, err := m.tokenizer.EncodeContext(ctx, text, tokenizer.EncodeOptions{AddSpecial: true})
+	if m.none() {
+		return 0, ErrClosed
+	}
+	tokens, err := m.tokenizer.EncodeContext(orBackground(ctx), text, tokenizer.EncodeOptions{AddSpecial: true})
 	if err != nil {
 		return 0, err
 	}

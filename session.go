@@ -25,6 +25,7 @@ type Session struct {
 
 	use    sync.Mutex
 	closed atomic.Bool
+	inHost atomic.Bool // a call of the session is in a function of the host
 
 	// Guarded by use.
 	tokens  []Token           // the sequence; the first cells.Len() of them are evaluated
@@ -38,6 +39,8 @@ type Session struct {
 
 	onProgress func(done, total int) // told how far evaluate has come; or nil
 
+	free func() error // gives the cells back for good, the first time that it is called
+
 	draftFor atomic.Pointer[Model] // the model whose vocabulary this session's was last found to go with
 }
 
@@ -48,6 +51,9 @@ type privateCache struct {
 
 // NewSession makes an empty session.
 func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
+	if m.devices().isClosed() {
+		return nil, ErrClosed
+	}
 	c := newSessionConfig(m.hyper)
 	for _, o := range opts {
 		if o != nil {
@@ -57,15 +63,14 @@ func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
 	if err := c.validate(m.hyper); err != nil {
 		return nil, err
 	}
-	if m.engine.closed.Load() {
-		return nil, ErrClosed
-	}
 	s := &Session{model: m, cache: c.cache, context: c.context, batch: c.batch}
 	if s.cache == nil {
 		s.cache = m.newCache(c.context, c.context)
 		s.cache.batching = false
 		s.private = &privateCache{}
 		s.private.users.Store(1)
+	} else if s.cache.none() {
+		return nil, ErrClosed
 	} else if s.cache.model != m {
 		return nil, optionErrorf("WithCache", "the cache belongs to another model")
 	} else if s.cache.closed.Load() {
@@ -79,6 +84,7 @@ func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
 func (s *Session) init() {
 	s.job.done = make(chan struct{}, 1)
 	s.job.closed = s.isClosed
+	s.free = sync.OnceValue(s.giveBack)
 }
 
 // begin marks the session as in use.
@@ -101,10 +107,27 @@ func (s *Session) begin() error {
 
 // isClosed reports whether the session, or what it needs, has been closed.
 func (s *Session) isClosed() bool {
-	return s.closed.Load() || s.cache.closed.Load() || s.model.engine.closed.Load()
+	return s.none() || s.closed.Load() || s.cache.closed.Load() || s.model.engine.closed.Load()
 }
 
-func (s *Session) end() { s.use.Unlock() }
+// none reports whether there is no session at all: s is nil or a zero value. That is treated as
+// a session that is closed.
+func (s *Session) none() bool { return s == nil || s.model == nil }
+
+// end marks the session as free. What Close did not wait for it does now.
+func (s *Session) end() {
+	if s.closed.Load() {
+		_ = s.free() // Close returns the error
+	}
+	s.use.Unlock()
+}
+
+// callHost runs a function of the host while the session is in use. It may close the session.
+func (s *Session) callHost(f func()) {
+	s.inHost.Store(true)
+	defer s.inHost.Store(false)
+	f()
+}
 
 // using runs f with the session in use. Whatever f does, a panic included, the
 // session is free again afterwards.
@@ -118,13 +141,19 @@ func (s *Session) using(during string, f func() error) (err error) {
 }
 
 // Close gives the session's cells back. A call under way ends with ErrClosed first. It is
-// safe to call more than once.
+// safe to call more than once, and from a function that a call of the session calls, such as that of
+// OnPromptProgress: it does not wait then, and the cells are given back when that call ends.
 func (s *Session) Close() error {
-	if s.closed.Swap(true) {
+	if s.none() || s.closed.Swap(true) || s.inHost.Load() {
 		return nil
 	}
 	s.use.Lock()
 	defer s.use.Unlock()
+	return s.free()
+}
+
+// giveBack is what free does. The session is in use.
+func (s *Session) giveBack() error {
 	if s.private != nil && s.private.users.Add(-1) == 0 {
 		return s.cache.Close()
 	}
@@ -133,13 +162,28 @@ func (s *Session) Close() error {
 }
 
 // Model returns the model that the session belongs to.
-func (s *Session) Model() *Model { return s.model }
+func (s *Session) Model() *Model {
+	if s.none() {
+		return nil
+	}
+	return s.model
+}
 
 // Cache returns the session's cache, for its counters.
-func (s *Session) Cache() *GraphCache { return s.cache }
+func (s *Session) Cache() *GraphCache {
+	if s.none() {
+		return nil
+	}
+	return s.cache
+}
 
 // Context returns how many tokens the session can hold.
-func (s *Session) Context() int { return s.context }
+func (s *Session) Context() int {
+	if s.none() {
+		return 0
+	}
+	return s.context
+}
 
 // Tokens returns a copy of the sequence. It returns nil when the session is in use.
 func (s *Session) Tokens() []Token {
@@ -170,7 +214,7 @@ func (s *Session) Eval(ctx context.Context, tokens []Token) ([]float32, error) {
 		return nil, err
 	}
 	defer s.end()
-	return s.eval(ctx, tokens)
+	return s.eval(orBackground(ctx), tokens)
 }
 
 // EvalAll appends tokens to the sequence and returns the logits after each of them.
@@ -189,7 +233,7 @@ func (s *Session) EvalAll(ctx context.Context, tokens []Token) ([][]float32, err
 	for i := range rows {
 		rows[i] = make([]float32, s.model.hyper.Vocab)
 	}
-	if err := s.extend(ctx, tokens, rows); err != nil {
+	if err := s.extend(orBackground(ctx), tokens, rows); err != nil {
 		return nil, err
 	}
 	s.logits, s.valid = append(s.logits[:0], rows[len(rows)-1]...), len(s.tokens)
@@ -298,7 +342,7 @@ func (s *Session) evaluate(ctx context.Context, from int, rows [][]float32) erro
 func (s *Session) report(done, total int) (err error) {
 	if s.onProgress != nil {
 		defer recovered(&err, "reporting the progress of a prompt")
-		s.onProgress(done, total)
+		s.callHost(func() { s.onProgress(done, total) })
 	}
 	return nil
 }
@@ -357,7 +401,7 @@ func (s *Session) SetTokens(ctx context.Context, tokens []Token) (kept int, err 
 		return 0, err
 	}
 	defer s.end()
-	return s.setTokens(ctx, tokens)
+	return s.setTokens(orBackground(ctx), tokens)
 }
 
 func (s *Session) setTokens(ctx context.Context, tokens []Token) (kept int, err error) {

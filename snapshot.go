@@ -60,12 +60,12 @@ func snapshotErrorf(format string, args ...any) error {
 // Save writes the session, so that Model.Restore makes one that continues with the same
 // bits.
 func (s *Session) Save(w io.Writer) error {
-	if err := s.begin(); err != nil {
-		return err
-	}
-	defer s.end()
+	return s.using("saving the session", func() error { return s.save(w) })
+}
+
+func (s *Session) save(w io.Writer) error {
 	s.settle()
-	buffered := bufio.NewWriterSize(w, 1<<16)
+	buffered := bufio.NewWriterSize(hostWriter{s, w}, 1<<16)
 	e := snapshotWriter{w: buffered, sum: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
 	e.session(s)
 	if e.err == nil {
@@ -78,6 +78,17 @@ func (s *Session) Save(w io.Writer) error {
 		return fmt.Errorf("minfer: saving the session: %w", e.err)
 	}
 	return nil
+}
+
+// hostWriter is a writer of the host.
+type hostWriter struct {
+	session *Session
+	w       io.Writer
+}
+
+func (h hostWriter) Write(p []byte) (n int, err error) {
+	h.session.callHost(func() { n, err = h.w.Write(p) })
+	return n, err
 }
 
 // SaveFile writes the session to a file. A file of that name is replaced only when the
@@ -227,6 +238,7 @@ func (s *Session) withCells(f func() error) (err error) {
 	if s.isClosed() {
 		return ErrClosed
 	}
+	defer func() { err = s.model.engine.note(err) }()
 	defer recovered(&err, "copying keys and values")
 	return f()
 }
@@ -258,6 +270,9 @@ func (m *Model) Restore(r io.Reader, opts ...SessionOption) (*Session, error) {
 
 // RestoreFile is Restore from a file.
 func (m *Model) RestoreFile(path string, opts ...SessionOption) (*Session, error) {
+	if m.devices().isClosed() {
+		return nil, ErrClosed
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
@@ -266,7 +281,8 @@ func (m *Model) RestoreFile(path string, opts ...SessionOption) (*Session, error
 	return m.Restore(f, opts...)
 }
 
-func (s *Session) restore(r io.Reader) error {
+func (s *Session) restore(r io.Reader) (err error) {
+	defer recovered(&err, "restoring a session")
 	d := snapshotReader{r: bufio.NewReaderSize(r, 1<<16), sum: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
 	evaluated, err := d.head(s)
 	if err != nil {

@@ -47,6 +47,9 @@ func WithDraft(draft *Session, n int) GenerateOption {
 			if draft == nil || draft == s {
 				return nil, optionErrorf("WithDraft", "want a session beside the one that answers")
 			}
+			if draft.isClosed() {
+				return nil, ErrClosed
+			}
 			if err := draft.goesWith(s.model); err != nil {
 				return nil, err
 			}

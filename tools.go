@@ -24,7 +24,8 @@ type Tool struct {
 // the description and the fields, as SchemaOf describes them. What the function returns goes to
 // the model as JSON, or as it is if that is a string.
 //
-// An error that the function returns goes to the model too, which may try again. A struct with
+// An error that the function returns goes to the model too, which may try again; so does, in fewer
+// words, that it panicked. A struct with
 // fields that cannot be described is an error of the first answer of a Chat with the tool.
 func NewTool[Args, Result any](name, description string, f func(ctx context.Context, args Args) (Result, error)) Tool {
 	t := Tool{name: name, description: description}
@@ -54,6 +55,12 @@ func NewTool[Args, Result any](name, description string, f func(ctx context.Cont
 		return string(text), err
 	}
 	return t
+}
+
+// safely calls the tool. Its panic is a *PanicError.
+func (t *Tool) safely(ctx context.Context, arguments json.RawMessage) (result string, err error) {
+	defer recovered(&err, "calling the tool "+t.name)
+	return t.call(ctx, arguments)
 }
 
 // requiredMembers returns the names that an object of the schema must have.
@@ -183,7 +190,7 @@ const (
 )
 
 // ToolFormat returns the format that the model's template writes calls in.
-func (m *Model) ToolFormat() ToolFormat { return toolcall.Detect(m.templateSource) }
+func (m *Model) ToolFormat() ToolFormat { return toolcall.Detect(m.ChatTemplate()) }
 
 // NewToolParser returns a parser for an answer, by a model that was offered tools of these names.
 // Special tokens among f.Marks() have to be part of the text: decoding leaves them out.

@@ -3,6 +3,7 @@ package minfer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,6 +22,7 @@ type turn struct {
 	first    int // number of the first call among those of the answer's turns
 
 	prompt  *Prompt
+	goesOn  []turnEnd           // ends of the turns that the prompt goes on from
 	think   *reasoning.Splitter // nil if the template knows of no thoughts
 	parser  *toolcall.Parser    // nil if no tools are on offer
 	raw     strings.Builder     // all of the answer, as the model wrote it
@@ -86,7 +88,8 @@ func (t *turn) begin(ctx context.Context, g *generateConfig) ([]Token, error) {
 		t.parser = toolcall.New(m.ToolFormat(), names)
 		g.marks = append(g.marks, m.ToolFormat().Marks()...)
 	}
-	return c.prepare(ctx, t.prompt)
+	t.goesOn = c.history.match(t.prompt)
+	return c.prepare(ctx, t.prompt, t.goesOn)
 }
 
 // note takes a piece of the answer into the conversation and yields what it comes to.
@@ -100,9 +103,9 @@ func (t *turn) note(p Piece, err error) bool {
 	switch p.Finish {
 	case FinishedTurn:
 		end := c.session.model.tokenizer.TokenBytes(p.Token)
-		c.history.add(t.prompt, t.raw.String()+string(end), c.session.Tokens())
+		c.history.add(t.goesOn, t.prompt, t.raw.String()+string(end), c.session.Tokens())
 	case FinishedGrammar:
-		c.history.add(t.prompt, t.raw.String(), c.session.Tokens())
+		c.history.add(t.goesOn, t.prompt, t.raw.String(), c.session.Tokens())
 	}
 	for _, p := range t.part(p) {
 		if !t.yield(p, nil) {
@@ -202,7 +205,8 @@ func (t *turn) callTools(ctx context.Context) bool {
 		Calls   []toolCall `json:"tool_calls"`
 		Thought string     `json:"reasoning_content,omitempty"`
 	}{t.calls, t.thought.String()}
-	c.messages[len(c.messages)-1] = Message{Role: "assistant", Content: t.text.String(), Fields: marshal(fields)}
+	// The loop's body may have taken the answer away.
+	c.messages = append(slices.Clip(t.messages), Message{Role: "assistant", Content: t.text.String(), Fields: marshal(fields)})
 	for _, call := range t.calls {
 		d := call.delta()
 		d.Done = true
@@ -227,10 +231,15 @@ func (c *toolCall) delta() ToolCallDelta {
 	return ToolCallDelta{Index: c.index, ID: c.ID, Name: c.Function.Name}
 }
 
+// callTool returns what the model is told of a call, and the error of the tool.
 func (c *Chat) callTool(ctx context.Context, call toolCall) (string, error) {
 	i := slices.IndexFunc(c.config.offered, func(t Tool) bool { return t.name == call.Function.Name })
-	result, err := c.config.offered[i].call(ctx, call.Function.Arguments)
-	if err != nil {
+	result, err := c.config.offered[i].safely(ctx, call.Function.Arguments)
+	var panicked *PanicError
+	switch {
+	case errors.As(err, &panicked):
+		return "error: the tool failed", err // the stack is not for the model
+	case err != nil:
 		return "error: " + err.Error(), err
 	}
 	return result, nil

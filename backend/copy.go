@@ -2,6 +2,7 @@ package backend
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"github.com/minfer/minfer/graph"
 )
@@ -39,6 +40,26 @@ func (e *NodeError) Error() string {
 
 // Unwrap returns the reason.
 func (e *NodeError) Unwrap() error { return e.Err }
+
+// PanicError is a panic that a device caught, in whichever goroutine it happened. The device is
+// not to be trusted any more, and returns the error from then on.
+type PanicError struct {
+	Value any    // what was given to panic
+	Stack []byte // of the goroutine that panicked
+}
+
+// CaughtPanic returns the error for what recover returned. It is called by the deferred function
+// that recovered.
+func CaughtPanic(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
+
+// Error returns the value and the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+
+// Unwrap returns the value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
 
 // NewNodeError returns a NodeError for a node of a device.
 func NewNodeError(device string, n *graph.Node, err error) error {

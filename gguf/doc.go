@@ -32,9 +32,9 @@
 // From a mapped file, [File.Data] returns the mapping itself. After [File.Close]
 // the slice is invalid and touching it crashes the program, beyond recover: close
 // last. Dropping a File without Close keeps the mapping. Everything else that
-// methods return is a copy. A mapped file that another process truncates raises
-// SIGBUS at the next touch of a lost page, so replace model files by renaming, or
-// open them [WithoutMmap].
+// methods return is a copy. Where a mapped file was truncated by another process, methods
+// return [ErrFault], but whoever touches a lost page of [File.Data] gets a SIGBUS: replace
+// model files by renaming, or open them [WithoutMmap].
 //
 // # Security
 //

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/minfer/minfer/internal/mmap"
 )
 
 // What can be wrong with a file. Open and its siblings return these inside a
@@ -53,6 +55,8 @@ var (
 	ErrNoTensor = errors.New("no such tensor")
 	// ErrChanged: the file was written to while it was open.
 	ErrChanged = errors.New("file changed while it was open")
+	// ErrFault: a mapped file was cut short while it was open, or its disk failed.
+	ErrFault = mmap.ErrFault
 	// ErrClosed: the file was closed.
 	ErrClosed = errors.New("file is closed")
 )

@@ -52,8 +52,11 @@ func configOf(opts []Option) config {
 // a *FormatError for a bad file and wraps the system's error otherwise.
 func Open(path string, opts ...Option) (*File, error) {
 	f := &File{}
-	if err := f.openParts(path, configOf(opts)); err != nil {
+	if err := mmap.Guard(func() error { return f.openParts(path, configOf(opts)) }); err != nil {
 		_ = f.Close() // of a file that was only read; err is what matters
+		if errors.Is(err, ErrFault) {
+			err = fmt.Errorf("gguf: %s: %w", path, err)
+		}
 		return nil, err
 	}
 	return f, nil
@@ -355,7 +358,7 @@ func (f *File) readAt(part int, dst []byte, off int64) error {
 	if f.closed {
 		return ErrClosed
 	}
-	return f.parts[part].readAt(dst, off)
+	return mmap.Guard(func() error { return f.parts[part].readAt(dst, off) })
 }
 
 // Prefetch asks the operating system to read a tensor's pages in now. It is a

@@ -2,9 +2,11 @@ package gguf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
+	"github.com/minfer/minfer/internal/mmap"
 	"golang.org/x/exp/slices"
 )
 
@@ -70,7 +72,11 @@ func (f *File) access(key, want string, fits func(*entry) bool, use func(*entry,
 	if err != nil {
 		return &KeyError{Key: key, Want: want, Err: err}
 	}
-	return use(e, b)
+	err = mmap.Guard(func() error { return use(e, b) })
+	if errors.Is(err, ErrFault) {
+		return &KeyError{Key: key, Want: want, Err: err}
+	}
+	return err
 }
 
 // extent returns the bytes of a value: a slice of the file where it lies in

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
@@ -121,7 +120,7 @@ func (d *device) usable() error {
 // the call.
 func (d *device) keepPanic(err *error) {
 	if v := recover(); v != nil {
-		d.failure = &InternalError{Panic: v, Stack: string(debug.Stack())}
+		d.failure = failureOf(v)
 		*err = d.failure
 	}
 }

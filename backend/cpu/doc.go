@@ -32,6 +32,6 @@
 // What a caller can get wrong (handles, shapes, names, ids, cells, positions) is
 // checked before anything is written, and comes back as a *backend.NodeError. A
 // panic in a kernel, or a fault in memory that is mapped from a file which somebody
-// truncates, becomes an *InternalError; since the device's state is then unknown, it
+// truncates, becomes an error that wraps a *backend.PanicError or mmap.ErrFault; since the device's state is then unknown, it
 // returns that error from then on.
 package cpu

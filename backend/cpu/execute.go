@@ -49,7 +49,7 @@ type workspace struct {
 }
 
 // Execute runs a node to its end. An error is a *backend.NodeError; unless it wraps
-// an *InternalError, nothing was written.
+// a *backend.PanicError or is of a fault, nothing was written.
 func (d *device) Execute(n *graph.Node, in []backend.Operand, out backend.Operand, kv *backend.KV) (err error) {
 	if err := d.usable(); err != nil {
 		return err

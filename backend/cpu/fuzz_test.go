@@ -111,7 +111,7 @@ func FuzzExecute(f *testing.F) {
 			t.Fatal(err)
 		}
 		err := opened.Execute(node, in, c.operand(memory), kv)
-		var internal *InternalError
+		var internal *backend.PanicError
 		if errors.As(err, &internal) {
 			t.Fatalf("%s: %v", graph.OpString(node.Op), err)
 		}

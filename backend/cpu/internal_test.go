@@ -109,8 +109,8 @@ func TestPanicBecomesAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = d.Execute(node, []backend.Operand{ids}, out, nil)
-		var internal *InternalError
-		if !errors.As(err, &internal) || !strings.Contains(internal.Stack, "GetRow") || !strings.Contains(err.Error(), "embed") {
+		var internal *backend.PanicError
+		if !errors.As(err, &internal) || !strings.Contains(string(internal.Stack), "GetRow") || !strings.Contains(err.Error(), "embed") {
 			t.Fatalf("Execute returned %v", err)
 		}
 		var runtimeErr runtime.Error
@@ -134,8 +134,8 @@ func TestPanicInWorker(t *testing.T) {
 	defer p.close()
 	for item := 0; item < 64; item += 9 {
 		c := &countTask{hits: make([]atomic.Int32, 64), panic: item, slow: true}
-		var internal *InternalError
-		if err := p.run(c, 64, shareCost); !errors.As(err, &internal) || internal.Panic != "item reached" {
+		var internal *backend.PanicError
+		if err := p.run(c, 64, shareCost); !errors.As(err, &internal) || internal.Value != "item reached" {
 			t.Fatalf("panic at item %d: %v", item, err)
 		}
 	}

@@ -7,7 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/mmap"
 )
 
 // task is work on n items that can be cut anywhere. Tasks are fields of the device
@@ -133,7 +135,7 @@ func (p *pool) keepPanic() {
 	if v := recover(); v != nil {
 		p.mu.Lock()
 		if p.failure == nil {
-			p.failure = &InternalError{Panic: v, Stack: string(debug.Stack())}
+			p.failure = failureOf(v)
 		}
 		p.mu.Unlock()
 	}
@@ -252,20 +254,11 @@ func (p *pool) close() {
 	p.workers.Wait()
 }
 
-// InternalError is a panic inside the device: a defect of this module, or memory of
-// a mapped file that could not be read.
-type InternalError struct {
-	Panic any    // what was recovered
-	Stack string // where
-}
-
-// Error returns the panic and the stack.
-func (e *InternalError) Error() string {
-	return fmt.Sprintf("cpu: internal error: %v\n%s", e.Panic, e.Stack)
-}
-
-// Unwrap returns the panic if it was an error.
-func (e *InternalError) Unwrap() error {
-	err, _ := e.Panic.(error)
-	return err
+// failureOf is the error for what was recovered: a defect of this module, or memory of a mapped
+// file that could not be read.
+func failureOf(v any) error {
+	if fault := mmap.AsFault(v); fault != nil {
+		return fmt.Errorf("cpu: %w\n%s", fault, debug.Stack())
+	}
+	return fmt.Errorf("cpu: %w", backend.CaughtPanic(v))
 }

@@ -64,6 +64,9 @@ func (t *Tokenizer) AppendEncode(ctx context.Context, dst []int32, text string, 
 	if err != nil {
 		return dst, err
 	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	if err := ctx.Err(); err != nil {
 		return dst, err
 	}

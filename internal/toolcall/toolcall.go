@@ -49,7 +49,11 @@ const (
 
 // String returns the format's name in lower case.
 func (f Format) String() string {
-	return [...]string{"json", "hermes", "llama3", "mistral"}[f]
+	names := [...]string{"json", "hermes", "llama3", "mistral"}
+	if int(f) >= len(names) {
+		return fmt.Sprintf("unknown(%d)", int(f))
+	}
+	return names[f]
 }
 
 // Detect returns the format that a chat template, in Jinja, writes calls in.
@@ -181,6 +185,9 @@ type Parser struct {
 
 // New returns a parser for an answer, by a model that was offered tools of these names.
 func New(f Format, names []string) *Parser {
+	if f > Mistral {
+		f = JSON
+	}
 	p := &Parser{format: f, names: make(map[string]bool, len(names))}
 	for _, n := range names {
 		p.names[n] = true
