@@ -43,6 +43,8 @@ type chatConfig struct {
 	offered    []Tool // that a Chat calls
 	toolRounds int
 	variables  json.RawMessage
+	room       int // tokens kept free for an answer; 0 if nothing is dropped
+	onDropped  func([]Message)
 }
 
 // System puts a system message at the beginning.
@@ -187,6 +189,19 @@ func (m *Model) encodePrompt(ctx context.Context, p *Prompt, from int) ([]Token,
 	})
 }
 
+// DropOldest has a conversation that outgrows the session's context go on without its oldest turns:
+// when fewer than room tokens would be left for an answer, turns go, a message of the user with all
+// that answers it, until half of the context is free. The system message stays, and so does the
+// turn that is to be answered. What is left has to be evaluated anew, which is why more goes than
+// just has to.
+//
+// The turns leave Chat.Messages too. F, unless it is nil, is told which they are, from the
+// goroutine that generates, before the prompt is evaluated. Without this option, and where the last
+// turn alone does not fit, the answer ends with a *ContextError at once.
+func DropOldest(room int, f func(dropped []Message)) ChatOption {
+	return func(c *chatConfig) { c.room, c.onDropped = max(room, 1), f }
+}
+
 // Chat is a conversation on a session. Each turn costs the evaluation of what is new: the
 // session's keys and values are kept for as far as the conversation still begins alike. A
 // Chat is no safer for concurrent use than its session.
@@ -323,11 +338,12 @@ func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piec
 	if limit == 0 {
 		limit = DefaultToolRounds
 	}
-	calls := 0
+	calls, usage := 0, Usage{}
 	for round := 0; ; round++ {
-		t := &turn{chat: c, messages: c.messages, yield: note, first: calls}
+		t := &turn{chat: c, messages: c.messages, yield: note, first: calls, usage: usage}
 		c.session.generate(ctx, opts, t.note, func(g *generateConfig) ([]Token, error) { return t.begin(ctx, g) })
 		calls += len(t.begun)
+		usage = c.session.Usage()
 		switch {
 		case !t.calling:
 			return
@@ -340,22 +356,41 @@ func (c *Chat) reply(ctx context.Context, opts []GenerateOption, yield func(Piec
 	}
 }
 
-// prepare returns the tokens that have to be appended to the session's to make them the
-// prompt, which goes on from the turns of before. It takes back what the prompt does not begin with.
-func (c *Chat) prepare(ctx context.Context, p *Prompt, before []turnEnd) ([]Token, error) {
-	s := c.session
+// encode returns the tokens of a prompt. Those of the turns of before, which it goes on from, are as
+// they came about.
+func (c *Chat) encode(ctx context.Context, p *Prompt, before []turnEnd) ([]Token, error) {
 	var end turnEnd
 	if n := len(before); n > 0 {
 		end = before[n-1]
 	}
-	rest, err := s.model.encodePrompt(ctx, p, end.text)
+	rest, err := c.session.model.encodePrompt(ctx, p, end.text)
 	if err != nil {
 		return nil, err
 	}
-	tokens := append(slices.Clone(c.history.tokens[:end.tokens]), rest...)
-	if err := s.checkSequence(tokens); err != nil {
+	return append(slices.Clone(c.history.tokens[:end.tokens]), rest...), nil
+}
+
+// continueWith returns the tokens that have to be appended to the session's to make them the
+// prompt. It takes back what the prompt does not begin with.
+func (c *Chat) continueWith(prompt []Token) ([]Token, error) {
+	s := c.session
+	if err := s.checkSequence(prompt); err != nil {
 		return nil, err
 	}
-	common := commonPrefix(s.tokens, tokens)
-	return tokens[common:], s.rewind(common)
+	common := commonPrefix(s.tokens, prompt)
+	return prompt[common:], s.rewind(common)
+}
+
+// oldestTurn returns where the oldest turn of a conversation begins and ends, or zeros if there is
+// none before the one to be answered.
+func oldestTurn(messages []Message) (from, to int) {
+	for from < len(messages) && messages[from].Role == "system" {
+		from++
+	}
+	for to = from + 1; to < len(messages); to++ {
+		if messages[to].Role == "user" {
+			return from, to
+		}
+	}
+	return 0, 0
 }

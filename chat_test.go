@@ -501,6 +501,69 @@ func TestTemplateVariables(t *testing.T) {
 	}
 }
 
+// TestDropOldest has a conversation outgrow its context. The oldest turns go, and the answers are
+// those to what is left.
+func TestDropOldest(t *testing.T) {
+	m := openStoryteller(t)
+	var dropped [][]minfer.Message
+	chat := newSession(t, m, minfer.WithContext(120)).Chat(minfer.System("Be brief."), nil,
+		minfer.DropOldest(20, func(gone []minfer.Message) { dropped = append(dropped, gone) }))
+	all := chat.Messages()
+	evaluated := 0
+	for i := range 12 {
+		text := []string{"Hello", "What is 3 + 4?", "Count to 5.", "What colour is the sky?"}[i%4]
+		a := mustRead(t, chat.Say(t.Context(), text, short()...))
+		evaluated += chat.Session().Usage().Prompt
+		all = append(all, minfer.Message{Role: "user", Content: text}, minfer.Message{Role: "assistant", Content: a.text})
+		fresh := newSession(t, m).Chat()
+		fresh.SetMessages(chat.Messages()[:len(chat.Messages())-1])
+		if b := mustRead(t, fresh.Reply(t.Context(), short()...)); a.text != b.text {
+			t.Errorf("turn %d: %q, and %q afresh", i, a.text, b.text)
+		}
+		if n := chat.Session().Len(); n > 120 {
+			t.Errorf("turn %d: %d tokens", i, n)
+		}
+	}
+	if len(dropped) < 2 || evaluated > 12*60 {
+		t.Errorf("turns were dropped %d times; %d tokens evaluated", len(dropped), evaluated)
+	}
+	// What was dropped and what is left is all that was said, in order.
+	rest := all[:1:1]
+	for _, gone := range dropped {
+		rest = append(rest, gone...)
+	}
+	rest = append(rest, chat.Messages()[1:]...)
+	if diff := cmp.Diff(all, rest); diff != "" {
+		t.Errorf("the conversation lost or gained something (-want +got):\n%s", diff)
+	}
+	// A message that does not fit by itself is refused, and nothing is lost for it.
+	before, times := chat.Messages(), len(dropped)
+	_, err := read(chat.Say(t.Context(), strings.Repeat("long ", 200), short()...))
+	wantError(t, err, minfer.ErrContextFull)
+	if diff := cmp.Diff(before, chat.Messages()); diff != "" || len(dropped) != times {
+		t.Errorf("dropped %d times for nothing (-want +got):\n%s", len(dropped)-times, diff)
+	}
+}
+
+// TestDropOldestAndTools has calls of tools outgrow the context: the turn under way stays whole.
+func TestDropOldestAndTools(t *testing.T) {
+	m := openStoryteller(t)
+	chat := newSession(t, m, minfer.WithContext(420)).Chat(minfer.WithTools(theTools()...), minfer.DropOldest(40, nil))
+	for range 5 {
+		text, _, _, err := hear(chat.Say(t.Context(), "What is 120 plus 345?", minfer.Temperature(0)))
+		if err != nil || text != "120 plus 345 is 465." {
+			t.Fatalf("%q, %v", text, err)
+		}
+		var roles []string
+		for _, m := range chat.Messages() {
+			roles = append(roles, m.Role)
+		}
+		if got := strings.Join(roles, " "); strings.ReplaceAll(got, "user assistant tool assistant", "") != strings.Repeat(" ", len(roles)/4-1) {
+			t.Fatalf("the conversation is %v", roles)
+		}
+	}
+}
+
 // TestReply answers messages that did not come from Say.
 func TestReply(t *testing.T) {
 	m := openStoryteller(t)

@@ -78,7 +78,8 @@ func (r FinishReason) String() string {
 	return ""
 }
 
-// Usage is what the last answer of a session took.
+// Usage is what the last answer of a session took. If it came in several turns, because tools were
+// called, that is what all of them took together, and Cached is the first one's.
 type Usage struct {
 	Cached       int           // tokens of the prompt that were evaluated before
 	Prompt       int           // tokens of the prompt that had to be evaluated
@@ -87,6 +88,20 @@ type Usage struct {
 	Accepted     int           // of those, tokens that were generated
 	PromptTime   time.Duration // until the first logits
 	GenerateTime time.Duration // from there to the last token, without the time that the caller took
+}
+
+// and returns the usage of a turn and the next one.
+func (u Usage) and(next Usage) Usage {
+	if u.Generated == 0 {
+		return next
+	}
+	u.Prompt += next.Prompt
+	u.Generated += next.Generated
+	u.Drafted += next.Drafted
+	u.Accepted += next.Accepted
+	u.PromptTime += next.PromptTime
+	u.GenerateTime += next.GenerateTime
+	return u
 }
 
 // Sampling is the settings by which tokens are chosen. See DefaultSampling.
@@ -139,6 +154,7 @@ type generateConfig struct {
 	top          int         // likeliest tokens wanted in every piece
 	onPrompt     func(done, total int)
 	speculate    func(*Session) (*speculation, error) // or nil
+	before       Usage                                // of turns that belong to the answer
 }
 
 // MaxTokens ends the answer after n tokens. The default, 0, is when the context is full.
@@ -347,7 +363,7 @@ func (a *answer) start(ctx context.Context, prompt []Token) error {
 // seen notes the state of the sequence and the usage.
 func (a *answer) seen() {
 	a.changes = a.session.changes
-	a.session.usage = a.usage
+	a.session.usage = a.config.before.and(a.usage)
 }
 
 // next evaluates the token before, if that has not been done yet, and chooses another.

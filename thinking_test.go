@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/minfer/minfer"
+	"github.com/minfer/minfer/internal/testfiles"
 )
 
 // thinker is the storyteller's template with an answer that begins within thoughts.
@@ -62,5 +65,36 @@ func TestNoReasoning(t *testing.T) {
 	a := mustRead(t, newSession(t, openStoryteller(t)).Chat().Say(context.Background(), "Sky?", hold(answer)))
 	if a.text != answer {
 		t.Errorf("%q", a.text)
+	}
+}
+
+// TestThoughtsLeaveHistory has the template of Qwen3, which strips the thoughts of earlier answers.
+// Each turn evaluates the last answer without its thoughts and the new message, and nothing of what
+// came before.
+func TestThoughtsLeaveHistory(t *testing.T) {
+	path := testfiles.Oracle(t, "headers", "models", "templates", "Qwen-Qwen3-0.6B.jinja")
+	m := openStoryteller(t, minfer.WithChatTemplate(string(readFile(t, path))))
+	chat := newSession(t, m).Chat(minfer.System("You are kind, and you know stories about animals."))
+	count := func(text string) int { return len(encode(t, m, text)) }
+	const thoughts = "<think>\nHm, what do I know of the sky?\n</think>\n\n"
+	before := 0
+	for i, answer := range []string{"Blue.", "The sky is blue.", "Blue, I think.", "It is blue.", "Blue!"} {
+		const question = "What colour is the sky?"
+		a := mustRead(t, chat.Say(t.Context(), question, hold(thoughts+answer)))
+		u := chat.Session().Usage()
+		if i > 0 {
+			last := chat.Messages()[2*i].Content
+			_, said, _ := strings.Cut(last, "</think>\n\n")
+			want := count(said + "<|im_end|>\n<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n")
+			if u.Prompt > want || u.Cached != before {
+				t.Errorf("turn %d: %d tokens evaluated and %d kept, want at most %d and %d", i, u.Prompt, u.Cached, want, before)
+			}
+		}
+		before = u.Cached + u.Prompt // up to where the thoughts begin
+		tokens := chat.Session().Tokens()
+		b := mustRead(t, newSession(t, m).GenerateTokens(t.Context(), tokens[:len(tokens)-len(a.tokens)], hold(thoughts+answer)))
+		if diff := cmp.Diff(b.tokens, a.tokens); diff != "" {
+			t.Errorf("turn %d: the answer differs from a fresh session's (-want +got):\n%s", i, diff)
+		}
 	}
 }

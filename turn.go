@@ -19,7 +19,8 @@ type turn struct {
 	chat     *Chat
 	messages []Message // before the answer
 	yield    func(Piece, error) bool
-	first    int // number of the first call among those of the answer's turns
+	first    int   // number of the first call among those of the answer's turns
+	usage    Usage // of the answer's turns before
 
 	prompt  *Prompt
 	goesOn  []turnEnd           // ends of the turns that the prompt goes on from
@@ -69,10 +70,11 @@ func (t *turn) begin(ctx context.Context, g *generateConfig) ([]Token, error) {
 	if err := config.define(); err != nil {
 		return nil, err
 	}
-	var err error
-	if t.prompt, err = m.renderChat(ctx, t.messages, &config); err != nil {
+	tokens, err := t.render(ctx, &config)
+	if err != nil {
 		return nil, err
 	}
+	g.before = t.usage
 	if reasoning.Known(m.templateSource) {
 		t.think = reasoning.New(t.prompt.Text)
 		g.marks = append(g.marks, reasoning.Open, reasoning.Close)
@@ -88,8 +90,38 @@ func (t *turn) begin(ctx context.Context, g *generateConfig) ([]Token, error) {
 		t.parser = toolcall.New(m.ToolFormat(), names)
 		g.marks = append(g.marks, m.ToolFormat().Marks()...)
 	}
-	t.goesOn = c.history.match(t.prompt)
-	return c.prepare(ctx, t.prompt, t.goesOn)
+	return c.continueWith(tokens)
+}
+
+// render makes the prompt and returns its tokens. If they leave too little room, and the chat is to
+// do without its oldest turns then, these go.
+func (t *turn) render(ctx context.Context, config *chatConfig) (tokens []Token, err error) {
+	c := t.chat
+	most, kept := c.session.context-config.room, t.messages
+	for {
+		if t.prompt, err = c.session.model.renderChat(ctx, kept, config); err != nil {
+			return nil, err
+		}
+		t.goesOn = c.history.match(t.prompt)
+		if tokens, err = c.encode(ctx, t.prompt, t.goesOn); err != nil {
+			return nil, err
+		}
+		from, to := oldestTurn(kept)
+		if config.room == 0 || len(tokens) <= most || to == 0 {
+			break
+		}
+		most = min(most, c.session.context/2)
+		kept = append(slices.Clone(kept[:from]), kept[to:]...)
+	}
+	if dropped := len(t.messages) - len(kept); dropped > 0 && len(tokens) <= c.session.context {
+		from, _ := oldestTurn(t.messages)
+		gone := t.messages[from : from+dropped]
+		t.messages, c.messages = kept, kept
+		if config.onDropped != nil {
+			config.onDropped(slices.Clone(gone))
+		}
+	}
+	return tokens, nil
 }
 
 // note takes a piece of the answer into the conversation and yields what it comes to.
