@@ -253,7 +253,7 @@ func TestStopOverTokens(t *testing.T) {
 			}
 			text, finish := "", NotFinished
 			for _, token := range append(tokens, m.tokenizer.EOS()) {
-				p, err := a.take(sampled(token))
+				p, err := a.take(t.Context(), sampled(token))
 				if err != nil {
 					t.Fatal(err)
 				}

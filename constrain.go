@@ -58,10 +58,11 @@ func WithRegexp(pattern string) GenerateOption {
 type constraint struct {
 	option, source string
 	compile        func(ctx context.Context, source string) (*grammar.Grammar, error)
+	marked         bool // the marks of calls are among the tokens to choose from
 }
 
 func constrained(option, source string, compile func(context.Context, string) (*grammar.Grammar, error)) GenerateOption {
-	return func(c *generateConfig) { c.constraint = &constraint{option, source, compile} }
+	return func(c *generateConfig) { c.constraint = &constraint{option: option, source: source, compile: compile} }
 }
 
 // maxGrammars is how many grammars a model keeps compiled, with the masks that were found for
@@ -71,7 +72,7 @@ const maxGrammars = 8
 // grammars are the grammars that a model was asked to hold to lately. It is safe for concurrent
 // use.
 type grammars struct {
-	vocabulary func() *grammar.Vocabulary // made once
+	vocabulary, marked func() *grammar.Vocabulary // made once each
 
 	mu     sync.Mutex
 	recent []compiled // the latest last
@@ -82,16 +83,25 @@ type compiled struct {
 	masker         *grammar.Masker
 }
 
-func newGrammars(t *tokenizer.Tokenizer) *grammars {
-	return &grammars{vocabulary: sync.OnceValue(func() *grammar.Vocabulary {
-		return grammar.NewVocabulary(t.VocabSize(), func(id Token) []byte {
-			switch t.Type(id) {
-			case tokenizer.Normal, tokenizer.UserDefined, tokenizer.Byte:
-				return t.TokenBytes(id)
-			}
-			return nil // what decoding leaves out of the text
-		}, t.EndOfGeneration())
-	})}
+// newGrammars has no grammars. The marks are special tokens whose text answers may show.
+func newGrammars(t *tokenizer.Tokenizer, marks []string) *grammars {
+	vocabulary := func(marks []string) func() *grammar.Vocabulary {
+		return sync.OnceValue(func() *grammar.Vocabulary {
+			return grammar.NewVocabulary(t.VocabSize(), func(id Token) []byte {
+				text := t.TokenBytes(id)
+				switch t.Type(id) {
+				case tokenizer.Normal, tokenizer.UserDefined, tokenizer.Byte:
+					return text
+				case tokenizer.Control:
+					if slices.Contains(marks, string(text)) {
+						return text
+					}
+				}
+				return nil // what decoding leaves out of the text
+			}, t.EndOfGeneration())
+		})
+	}
+	return &grammars{vocabulary: vocabulary(nil), marked: vocabulary(marks)}
 }
 
 // matcher returns a matcher at the beginning of a text.
@@ -106,7 +116,11 @@ func (g *grammars) matcher(ctx context.Context, c *constraint) (*grammar.Matcher
 	if err != nil {
 		return nil, &OptionError{Option: c.option, Reason: err.Error(), Err: err}
 	}
-	m := compiledGrammar.Bind(g.vocabulary())
+	vocabulary := g.vocabulary
+	if c.marked {
+		vocabulary = g.marked
+	}
+	m := compiledGrammar.Bind(vocabulary())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.recent = append(g.recent, compiled{c.option, c.source, m})

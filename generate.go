@@ -150,6 +150,7 @@ type generateConfig struct {
 	parseSpecial bool
 	pastEnd      bool
 	constraint   *constraint // or nil
+	held         *heldCalls  // or nil
 	marks        []string    // special tokens whose text is to be seen
 	top          int         // likeliest tokens wanted in every piece
 	onPrompt     func(done, total int)
@@ -267,6 +268,8 @@ type answer struct {
 	decoder *tokenizer.Decoder
 	stops   *stop.Matcher
 	grammar *grammar.Matcher // nil if the answer is free
+	watch   *watch           // nil if no calls are to be held to a form
+	call    *grammar.Matcher // of the call under way, or nil
 	origin  int              // length of the sequence before the first token
 	ends    []int            // for each token, the length of the text so far
 	shown   int              // length of the text given out
@@ -321,10 +324,9 @@ func (s *Session) newAnswer(ctx context.Context, opts []GenerateOption) (_ *answ
 		return nil, &OptionError{Option: "Stop", Reason: err.Error(), Err: err}
 	}
 	if c.constraint != nil {
-		if a.grammar, err = s.model.grammars.matcher(ctx, c.constraint); err != nil {
+		if err := a.constrain(ctx); err != nil {
 			return nil, err
 		}
-		a.sampler.SetConstraint(a.grammar)
 	}
 	if c.speculate != nil {
 		if a.speculation, err = c.speculate(s); err != nil {
@@ -334,9 +336,51 @@ func (s *Session) newAnswer(ctx context.Context, opts []GenerateOption) (_ *answ
 	return a, nil
 }
 
+// constrain holds the answer to its form, which may leave it the choice to call tools.
+func (a *answer) constrain(ctx context.Context) error {
+	m, c := a.session.model, a.config.constraint
+	if a.config.held != nil {
+		w, err := m.newWatch(a.config.held)
+		if err != nil {
+			return err
+		}
+		c = w.orCalls(c, m.ToolFormat())
+		a.config.marks = append(a.config.marks, m.ToolFormat().Marks()...)
+	}
+	var err error
+	if a.grammar, err = m.grammars.matcher(ctx, c); err != nil {
+		return err
+	}
+	a.sampler.SetConstraint(a.grammar)
+	return nil
+}
+
+// watchCalls looks out for calls, to hold them to their form.
+func (a *answer) watchCalls(ctx context.Context) (err error) {
+	m := a.session.model
+	if a.watch, err = m.newWatch(a.config.held); err != nil {
+		return err
+	}
+	a.config.marks = append(a.config.marks, m.ToolFormat().Marks()...)
+	return a.holdCall(ctx)
+}
+
+// holdCall holds the call that is under way, if any, to the form of calls.
+func (a *answer) holdCall(ctx context.Context) (err error) {
+	if a.call, err = a.watch.hold(ctx); a.call != nil {
+		a.sampler.SetConstraint(a.call)
+	}
+	return err
+}
+
 // start evaluates the prompt.
 func (a *answer) start(ctx context.Context, prompt []Token) error {
 	s := a.session
+	if a.config.held != nil && a.grammar == nil {
+		if err := a.watchCalls(ctx); err != nil {
+			return err
+		}
+	}
 	s.settle()
 	s.onProgress = a.config.onPrompt
 	defer func() { s.onProgress = nil }()
@@ -391,7 +435,7 @@ func (a *answer) next(ctx context.Context) (Piece, error) {
 	if err != nil {
 		return Piece{}, err
 	}
-	p, err := a.take(t)
+	p, err := a.take(ctx, t)
 	if err == nil && a.config.top > 0 {
 		p.Top, err = topLogProbs(logits, a.config.top)
 	}
@@ -422,7 +466,7 @@ func topLogProbs(logits []float32, n int) ([]TokenProb, error) {
 }
 
 // take appends a token to the sequence, to be evaluated when its logits are needed.
-func (a *answer) take(t sampling.Token) (Piece, error) {
+func (a *answer) take(ctx context.Context, t sampling.Token) (Piece, error) {
 	s := a.session
 	if a.speculation != nil {
 		a.speculation.match(a, t.ID)
@@ -430,6 +474,15 @@ func (a *answer) take(t sampling.Token) (Piece, error) {
 	if a.grammar != nil {
 		if err := a.grammar.Accept(t.ID); err != nil {
 			return Piece{}, fmt.Errorf("minfer: %w", err)
+		}
+	}
+	if a.call != nil {
+		if err := a.call.Accept(t.ID); err != nil {
+			return Piece{}, fmt.Errorf("minfer: %w", err)
+		}
+		if a.call.CanEnd() {
+			a.call = nil
+			a.sampler.SetConstraint(nil)
 		}
 	}
 	a.sampler.Accept(t.ID)
@@ -444,7 +497,16 @@ func (a *answer) take(t sampling.Token) (Piece, error) {
 		p.Text, p.Finish = a.flush(), FinishedTurn
 		return p, nil
 	}
-	emit, stopped, _ := a.stops.Push(a.decoder.Push(t.ID) + a.mark(t.ID))
+	text := a.decoder.Push(t.ID) + a.mark(t.ID)
+	if a.watch != nil {
+		a.watch.push(text)
+		if a.call == nil && a.decoder.Pending() == 0 {
+			if err := a.holdCall(ctx); err != nil {
+				return Piece{}, err
+			}
+		}
+	}
+	emit, stopped, _ := a.stops.Push(text)
 	a.shown += len(emit)
 	a.ends = append(a.ends, a.shown+len(a.stops.Held())+a.decoder.Pending())
 	p.Text = emit

@@ -109,7 +109,7 @@ func newModel(f *gguf.File, c *config) (_ *Model, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{file: f, def: def, hyper: def.Hyperparameters(), tokenizer: tok, grammars: newGrammars(tok)}
+	m := &Model{file: f, def: def, hyper: def.Hyperparameters(), tokenizer: tok}
 	m.fingerprint = sync.OnceValues(func() ([sha256.Size]byte, error) { return fingerprint(f) })
 	if tok.VocabSize() > m.hyper.Vocab {
 		return nil, fmt.Errorf("minfer: the tokenizer has %d tokens and the model only %d logits: %w", tok.VocabSize(), m.hyper.Vocab, ErrInvalidModel)
@@ -117,6 +117,7 @@ func newModel(f *gguf.File, c *config) (_ *Model, err error) {
 	if err := m.findTemplate(c); err != nil {
 		return nil, err
 	}
+	m.grammars = newGrammars(tok, m.ToolFormat().Marks())
 	if m.engine, err = newEngine(f, def, c); err != nil {
 		return nil, err
 	}

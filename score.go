@@ -17,19 +17,52 @@ const scoreBatch = 64
 //
 // The sequence grows as by Eval, and on an error is what it was before.
 func (s *Session) Score(ctx context.Context, tokens []Token) (logProbs []float32, err error) {
-	err = s.using("scoring tokens", func() error {
-		logProbs, err = s.score(orBackground(ctx), tokens)
-		return err
-	})
+	logProbs, _, err = s.ScoreTop(ctx, tokens, 0)
 	return logProbs, err
 }
 
-func (s *Session) score(ctx context.Context, tokens []Token) (_ []float32, err error) {
+// ScoreTop is Score that also returns the n likeliest tokens in the place of each, as TopLogProbs
+// gives them for answers. The first token of an empty session has none.
+func (s *Session) ScoreTop(ctx context.Context, tokens []Token, n int) (logProbs []float32, top [][]TokenProb, err error) {
+	if n < 0 {
+		return nil, nil, optionErrorf("ScoreTop", "%d tokens, want 0 or more", n)
+	}
+	scores := &scores{tokens: tokens, logProbs: make([]float32, len(tokens)), n: n}
+	if n > 0 {
+		scores.top = make([][]TokenProb, len(tokens))
+	}
+	if err := s.using("scoring tokens", func() error { return s.score(orBackground(ctx), scores) }); err != nil {
+		return nil, nil, err
+	}
+	return scores.logProbs, scores.top, nil
+}
+
+// scores are what is found out about tokens.
+type scores struct {
+	tokens   []Token
+	logProbs []float32
+	n        int // likeliest tokens wanted
+	top      [][]TokenProb
+}
+
+// add notes what the logits before a token say of it.
+func (p *scores) add(at int, logits []float32) (err error) {
+	if p.logProbs[at], err = sampling.LogProb(logits, p.tokens[at]); err != nil {
+		return fmt.Errorf("minfer: %w", err)
+	}
+	if p.n > 0 {
+		p.top[at], err = topLogProbs(logits, p.n)
+	}
+	return err
+}
+
+func (s *Session) score(ctx context.Context, p *scores) (err error) {
+	tokens := p.tokens
 	if len(tokens) == 0 {
-		return nil, ErrNoTokens
+		return ErrNoTokens
 	}
 	if err := s.check(tokens); err != nil {
-		return nil, err
+		return err
 	}
 	before := len(s.tokens)
 	defer func() {
@@ -37,14 +70,13 @@ func (s *Session) score(ctx context.Context, tokens []Token) (_ []float32, err e
 			_ = s.rewind(before) // shortening what is longer does not fail
 		}
 	}()
-	logProbs := make([]float32, len(tokens))
 	if before > 0 {
 		logits, err := s.eval(ctx, nil)
 		if err == nil {
-			logProbs[0], err = logProb(logits, tokens[0])
+			err = p.add(0, logits)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	vocab := s.model.tokenizer.VocabSize()
@@ -55,26 +87,18 @@ func (s *Session) score(ctx context.Context, tokens []Token) (_ []float32, err e
 	for from := 0; from < len(tokens); from += len(rows) {
 		rows = rows[:min(len(rows), len(tokens)-from)]
 		if err := s.extend(ctx, tokens[from:from+len(rows)], rows); err != nil {
-			return nil, err
+			return err
 		}
 		for i, row := range rows {
 			if at := from + i + 1; at < len(tokens) {
-				if logProbs[at], err = logProb(row[:vocab], tokens[at]); err != nil {
-					return nil, err
+				if err := p.add(at, row[:vocab]); err != nil {
+					return err
 				}
 			}
 		}
 	}
 	s.logits, s.valid = append(s.logits[:0], rows[len(rows)-1]...), len(s.tokens)
-	return logProbs, nil
-}
-
-func logProb(logits []float32, t Token) (float32, error) {
-	p, err := sampling.LogProb(logits, t)
-	if err != nil {
-		return 0, fmt.Errorf("minfer: %w", err)
-	}
-	return p, nil
+	return nil
 }
 
 // CountTokens returns how many tokens a prompt's text takes on an empty session, with those that

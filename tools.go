@@ -122,7 +122,8 @@ func marshal(v any) json.RawMessage {
 // WithTools offers tools to the model and calls them. Where the answer to a message calls tools,
 // they are called one after the other, their results are added to the conversation, and the
 // model goes on, until it answers without a call. All of that comes as one stream of pieces, with
-// a ToolCallDelta for what is new of a call.
+// a ToolCallDelta for what is new of a call. Once the model begins a call, it can only go on to name
+// one of the tools, with arguments that are as SchemaOf says.
 //
 // The arguments are the model's, which may have been talked into them by whoever wrote a message or
 // a tool's result: a tool should do nothing that these may not.

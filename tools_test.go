@@ -135,39 +135,121 @@ func TestCallsThatAreNotMade(t *testing.T) {
 	}
 }
 
-// What a tool refuses, and arguments that are not its, go back to the model.
+// What a tool refuses goes back to the model.
 func TestToolErrors(t *testing.T) {
 	m := openStoryteller(t)
 	refusal := errors.New("no dice")
-	for name, c := range map[string]struct {
-		tool minfer.Tool
-		want string
-	}{
-		"refusal": {minfer.NewTool("roll_dice", "Roll a die.", func(context.Context, sides) (int, error) { return 0, refusal }), "error: no dice"},
-		"unknown": {minfer.NewTool("roll_dice", "Roll a die.", func(context.Context, struct{}) (int, error) { return 1, nil }),
-			`error: arguments of roll_dice: json: unknown field "sides"`},
-		"missing": {minfer.NewTool("roll_dice", "Roll a die.", func(context.Context, struct {
-			Sides *int `json:"sides"`
-			Dice  int  `json:"dice"`
-		}) (int, error) {
-			return 1, nil
-		}), `error: arguments of roll_dice: "dice" is missing`},
+	tool := minfer.NewTool("roll_dice", "Roll a die.", func(context.Context, sides) (int, error) { return 0, refusal })
+	chat := newSession(t, m).Chat(minfer.WithTools(tool))
+	var result minfer.ToolCallDelta
+	for p, err := range chat.Say(context.Background(), "Roll a die with 6 sides.", minfer.Temperature(0), minfer.MaxTokens(40)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.ToolCall != nil && p.ToolCall.Done {
+			result = *p.ToolCall
+		}
+	}
+	const want = "error: no dice"
+	if result.Result != want || !errors.Is(result.Err, refusal) {
+		t.Errorf("%+v", result)
+	}
+	if messages := chat.Messages(); len(messages) < 4 || messages[2].Role != "tool" || messages[2].Content != want {
+		t.Errorf("%q", messages)
+	}
+}
+
+// TestCallsAreHeld offers the storyteller tools that take other arguments than those it knows. What
+// it writes is what the tool wants all the same, whatever the temperature.
+func TestCallsAreHeld(t *testing.T) {
+	m := openStoryteller(t)
+	type dice struct {
+		Colour string `json:"colour" enum:"red,blue"`
+		Count  int    `json:"count"`
+	}
+	for name, tool := range map[string]func(*json.RawMessage) minfer.Tool{
+		"none": func(got *json.RawMessage) minfer.Tool {
+			return minfer.NewTool("roll_dice", "Roll a die.", func(_ context.Context, a struct{}) (int, error) { *got = mustJSON(a); return 4, nil })
+		},
+		"others": func(got *json.RawMessage) minfer.Tool {
+			return minfer.NewTool("roll_dice", "Roll a die.", func(_ context.Context, a dice) (int, error) { *got = mustJSON(a); return 4, nil })
+		},
 	} {
-		chat := newSession(t, m).Chat(minfer.WithTools(c.tool))
-		var result minfer.ToolCallDelta
-		for p, err := range chat.Say(context.Background(), "Roll a die with 6 sides.", minfer.Temperature(0), minfer.MaxTokens(40)) {
-			if err != nil {
-				t.Fatal(err)
+		for seed := range uint64(8) {
+			var got json.RawMessage
+			chat := newSession(t, m).Chat(minfer.WithTools(tool(&got)), minfer.MaxToolRounds(1))
+			hot := []minfer.GenerateOption{minfer.Temperature(1.5), minfer.Seed(seed), minfer.MaxTokens(200), minfer.Stop("{ ")}
+			if seed == 0 {
+				hot = []minfer.GenerateOption{minfer.Temperature(0), minfer.MaxTokens(200), minfer.WithPromptLookup(8)}
 			}
-			if p.ToolCall != nil && p.ToolCall.Done {
-				result = *p.ToolCall
+			called := false
+			for p, err := range chat.Say(context.Background(), "Roll a die with 6 sides.", hot...) {
+				if err != nil {
+					if errors.Is(err, minfer.ErrToolRounds) {
+						break
+					}
+					t.Fatal(err)
+				}
+				if d := p.ToolCall; d != nil && d.Err != nil && !errors.Is(d.Err, minfer.ErrCallCut) {
+					t.Errorf("%s, seed %d: %v: %s", name, seed, d.Err, d.Raw)
+				}
+				called = called || p.ToolCall != nil && p.ToolCall.Done
+			}
+			if called != (got != nil) || seed == 0 && !called {
+				t.Errorf("%s, seed %d: called %t with %s", name, seed, called, got)
+			}
+			if name == "others" && got != nil && !strings.Contains(string(got), `"red"`) && !strings.Contains(string(got), `"blue"`) {
+				t.Errorf("seed %d: %s", seed, got)
 			}
 		}
-		if result.Result != c.want || result.Err == nil || (name == "refusal") != errors.Is(result.Err, refusal) {
-			t.Errorf("%s: %+v", name, result)
+	}
+}
+
+// TestHoldToolCalls does without Chat: calls after text, calls that the prompt begins, tools that are
+// not strict, and answers that are of a form or calls.
+func TestHoldToolCalls(t *testing.T) {
+	m := openStoryteller(t)
+	definitions := func(strict bool, parameters string) json.RawMessage {
+		return json.RawMessage(fmt.Sprintf(`[{"type": "function", "function": {"name": "add", "description": "Add two numbers.", "parameters": %s, "strict": %t}}]`, parameters, strict))
+	}
+	const numbers = `{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "c": {"enum": ["x", "y"]}}, "required": ["a", "b", "c"]}`
+	ask := func(question, begun string, tools json.RawMessage, opts ...minfer.GenerateOption) (string, error) {
+		p, err := m.RenderChat(t.Context(), []minfer.Message{{Role: "user", Content: question}}, minfer.WithTools(theTools()[2]))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if messages := chat.Messages(); len(messages) < 4 || messages[2].Role != "tool" || messages[2].Content != c.want {
-			t.Errorf("%s: %q", name, messages)
+		tokens := append(p.Tokens, encode(t, m, begun)...)
+		a, err := read(newSession(t, m).GenerateTokens(t.Context(), tokens, append(short(minfer.MaxTokens(80), minfer.HoldToolCalls(tools, p.Text, begun)), opts...)...))
+		return begun + a.text, err
+	}
+	const call = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 120, \"b\": 345, \"c\": \"y\"}}"
+	for _, c := range []struct {
+		name, question, begun string
+		tools                 json.RawMessage
+		opts                  []minfer.GenerateOption
+		want                  string
+	}{
+		{"free", "What colour is the sky?", "", definitions(false, numbers), nil, "The sky is blue."},
+		{"called", "What is 120 plus 345?", "", definitions(true, numbers), nil, call},
+		{"begun", "What is 120 plus 345?", m.ToolFormat().Opening("add"), definitions(true, numbers), nil, call},
+		{"begun, without a name", "What is 120 plus 345?", m.ToolFormat().Opening(""), definitions(true, numbers), nil, call},
+		{"unsupported", "What is 120 plus 345?", "", definitions(false, `{"not": {}}`), nil, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 120, \"b\": 345}}\n</tool_call>"},
+		{"a form or calls", "What is 120 plus 345?", "", definitions(true, numbers), []minfer.GenerateOption{minfer.WithJSON()}, call + "\n</tool_call>"},
+		{"a form and no calls", "What colour is the sky?", "", definitions(true, numbers), []minfer.GenerateOption{minfer.WithRegexp("[A-Z]{3} sky")}, "ATE sky"},
+	} {
+		if got, err := ask(c.question, c.begun, c.tools, c.opts...); got != c.want || err != nil {
+			t.Errorf("%s: %v\n%s\nwant\n%s", c.name, err, got, c.want)
+		}
+	}
+	for name, tools := range map[string]json.RawMessage{
+		"no JSON": json.RawMessage(`[`), "no name": json.RawMessage(`[{}]`), "strict, unsupported": definitions(true, `{"not": {}}`),
+	} {
+		if _, err := ask("What is 120 plus 345?", "", tools); !errors.Is(err, minfer.ErrOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+		var schema *minfer.SchemaError
+		if _, err := ask("What is 120 plus 345?", "", tools, minfer.WithJSON()); !errors.Is(err, minfer.ErrOption) || errors.As(err, &schema) != strings.HasPrefix(name, "strict") {
+			t.Errorf("%s, with a form: %v", name, err)
 		}
 	}
 }

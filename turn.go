@@ -88,7 +88,7 @@ func (t *turn) begin(ctx context.Context, g *generateConfig) ([]Token, error) {
 			names[i] = tool.name
 		}
 		t.parser = toolcall.New(m.ToolFormat(), names)
-		g.marks = append(g.marks, m.ToolFormat().Marks()...)
+		g.held = &heldCalls{definitions: config.tools, prompt: t.prompt.Text}
 	}
 	return c.continueWith(tokens)
 }

@@ -13,8 +13,6 @@ type answer struct {
 	server    *server
 	think     *minfer.ReasoningSplitter // nil behind the reasoning
 	calls     *minfer.ToolParser        // nil if no tools were offered
-	marks     map[string]bool           // special tokens that the parser has to see
-	closing   string                    // ends a call of which the model was to say only the arguments
 	one       bool                      // only one call is wanted
 	complete  int                       // calls that are complete
 	reasoning int                       // tokens of reasoning
@@ -49,13 +47,8 @@ func (s *server) newAnswer(q *chatRequest, prompt, forced string) *answer {
 		names = append(names, t.name)
 	}
 	a.calls = minfer.NewToolParser(s.format, names)
-	a.marks = map[string]bool{}
-	for _, mark := range s.format.Marks() {
-		a.marks[mark] = true
-	}
 	if forced != "" {
 		a.think = nil
-		a.closing = s.format.Closing()
 		a.calls.Push(forced) // which ends before anything that there would be an event for
 	}
 	return a
@@ -63,16 +56,9 @@ func (s *server) newAnswer(q *chatRequest, prompt, forced string) *answer {
 
 // push takes a piece and returns what is new. A choice that has said enough is cut short.
 func (a *answer) push(p piece) (new []delta, enough bool) {
-	text := p.text
-	if p.token != minfer.NoToken && p.finish != minfer.FinishedTurn && text == "" && a.marks != nil {
-		// The library leaves special tokens out of the text.
-		if t := a.server.tokenText(p.token); a.marks[t] {
-			text = t
-		}
-	}
-	reasoning, content := "", text
+	reasoning, content := "", p.text
 	if a.think != nil {
-		reasoning, content = a.think.Push(text)
+		reasoning, content = a.think.Push(p.text)
 	}
 	if reasoning != "" || a.think != nil && a.think.Thinking() {
 		a.reasoning++
@@ -93,9 +79,6 @@ func (a *answer) end(new []delta) []delta {
 	if a.think != nil {
 		reasoning, content := a.think.Finish()
 		new = a.add(new, reasoning, content)
-	}
-	if a.finish == minfer.FinishedGrammar {
-		new = a.add(new, "", a.closing)
 	}
 	if a.calls != nil {
 		new = a.addEvents(new, a.calls.Finish())

@@ -144,9 +144,6 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) error {
 
 // chatJob turns a request into work, with an answer for each choice.
 func (s *server) chatJob(ctx context.Context, q *chatRequest) (*job, []*answer, error) {
-	if !q.format.free() && len(q.offered()) > 0 {
-		return nil, nil, newError(http.StatusBadRequest, unsupported, "response_format: not supported together with tools").param("response_format")
-	}
 	prompt, err := s.render(ctx, q)
 	if err != nil {
 		return nil, nil, err
@@ -155,17 +152,36 @@ func (s *server) chatJob(ctx context.Context, q *chatRequest) (*job, []*answer, 
 	if err != nil {
 		return nil, nil, err
 	}
-	j := &job{params: q.params, prompts: [][]minfer.Token{prompt.Tokens}, options: constraint(q.format)}
-	if t := q.tool(q.choice.name); t != nil && t.strict && t.parameters != nil {
-		// What is left of the call for the model to say is the arguments.
-		j.format = responseFormat{path: t.path, schema: t.parameters}
-		j.options = constraint(j.format)
+	j := &job{params: q.params, prompts: [][]minfer.Token{prompt.Tokens}, tools: q.offered()}
+	if !q.choice.required { // a call is not of the form, and an answer need not be a call
+		j.options = constraint(q.format)
+	}
+	if len(j.tools) > 0 {
+		j.options = append(j.options, minfer.HoldToolCalls(heldDefinitions(j.tools), prompt.Text, forced))
 	}
 	var answers []*answer
 	for range q.choices {
 		answers = append(answers, s.newAnswer(q, prompt.Text, forced))
 	}
 	return j, answers, nil
+}
+
+// heldDefinitions are the tools as calls are held to them.
+func heldDefinitions(tools []tool) json.RawMessage {
+	type function struct {
+		Name       string          `json:"name"`
+		Parameters json.RawMessage `json:"parameters,omitempty"`
+		Strict     bool            `json:"strict"`
+	}
+	type definition struct {
+		Function function `json:"function"`
+	}
+	var list []definition
+	for _, t := range tools {
+		list = append(list, definition{function{t.name, t.parameters, t.strict}})
+	}
+	all, _ := json.Marshal(list) // of valid JSON
+	return all
 }
 
 // render writes the conversation as the model reads it.

@@ -20,7 +20,7 @@ type completionChoice struct {
 
 type completionLogprobs struct {
 	Tokens   []string             `json:"tokens"`
-	Logprobs []float64            `json:"token_logprobs"`
+	Logprobs []*float64           `json:"token_logprobs"` // null for the first token of a text
 	Top      []map[string]float64 `json:"top_logprobs"`
 	Offsets  []int                `json:"text_offset"`
 }
@@ -50,16 +50,24 @@ type textChoice struct {
 
 // probs returns the log-probabilities that can be given out with a piece, or nil.
 func (c *textChoice) probs(p piece) *completionLogprobs {
-	ready := c.held.push(p)
+	ready := p.prompt
+	if ready == nil {
+		ready = c.held.push(p)
+	}
 	if len(ready) == 0 {
 		return nil
 	}
 	out := &completionLogprobs{}
 	for _, t := range ready {
 		out.Tokens = append(out.Tokens, printable(t.text))
-		out.Logprobs = append(out.Logprobs, finite(t.logprob))
 		out.Offsets = append(out.Offsets, c.offset)
 		c.offset += len(t.text)
+		if t.first {
+			out.Logprobs, out.Top = append(out.Logprobs, nil), append(out.Top, nil)
+			continue
+		}
+		logprob := finite(t.logprob)
+		out.Logprobs = append(out.Logprobs, &logprob)
 		top := map[string]float64{}
 		for _, r := range t.top {
 			top[printable(r.text)] = finite(r.logprob)
@@ -94,7 +102,7 @@ func (s *server) wholeCompletion(w http.ResponseWriter, r *http.Request, j *job,
 	for i := range n {
 		c := completionChoice{Index: i}
 		if q.logprobs {
-			c.Logprobs = &completionLogprobs{[]string{}, []float64{}, []map[string]float64{}, []int{}}
+			c.Logprobs = &completionLogprobs{[]string{}, []*float64{}, []map[string]float64{}, []int{}}
 		}
 		texts[i].WriteString(q.echoed(i))
 		out.Choices = append(out.Choices, c)
@@ -134,7 +142,7 @@ func (s *server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job
 	n := len(q.prompts) * q.choices
 	states := make([]textChoice, n)
 	j.begin = func() error {
-		if !q.echo {
+		if !q.echo || q.score { // the text comes with its log-probabilities
 			return out.begin()
 		}
 		for i := range n {
@@ -146,6 +154,9 @@ func (s *server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job
 	}
 	j.emit = func(i int, p piece) error {
 		c := completionChoice{Index: i, Text: p.text, Logprobs: states[i].probs(p)}
+		if p.prompt != nil {
+			c.Text = q.echoed(i)
+		}
 		if p.finish != 0 {
 			reason := finishReason(p.finish)
 			c.Finish = &reason

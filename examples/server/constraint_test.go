@@ -88,3 +88,51 @@ func TestStrictTools(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 }
+
+// TestToolsAndForms: with a form and tools, an answer is of the form or calls tools.
+func TestToolsAndForms(t *testing.T) {
+	s := startServer(t)
+	body := func(question, more string) string {
+		return `{"messages": [{"role": "user", "content": "` + question + `"}], "max_tokens": 100, "temperature": 0, "tools": [
+		{"type": "function", "function": {"name": "add", "description": "Add two numbers.", "strict": true, "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "unit": {"enum": ["m", "km"]}}, "required": ["a", "b", "unit"]}}}],
+		"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"animal": {"enum": ["fox", "owl"]}, "name": {"type": "string", "maxLength": 8}}, "required": ["animal", "name"]}}}` + more + "}"
+	}
+	const question = "What is 120 plus 345?"
+	c := s.answer(t, body(question, ""))
+	var arguments struct {
+		A, B int
+		Unit string
+	}
+	if len(c.Message.Calls) != 1 || c.Message.Content != nil || c.Finish != "tool_calls" ||
+		json.Unmarshal([]byte(c.Message.Calls[0].Function.Arguments), &arguments) != nil || arguments.A != 120 || arguments.B != 345 || arguments.Unit != "m" && arguments.Unit != "km" {
+		t.Errorf("%+v", c)
+	}
+	c = s.answer(t, body(`Tell me a story about a brave fox."}, {"role": "assistant", "content": "There once was a brave fox named Rex who lived in a forest."}, {"role": "user", "content": "The facts as JSON.`, ""))
+	if c.Message.Content == nil || !strings.HasPrefix(*c.Message.Content, `{"animal":`) || !json.Valid([]byte(*c.Message.Content)) || c.Finish != "stop" {
+		t.Errorf("%+v", c)
+	}
+	if c = s.answer(t, body("What colour is the sky?", `, "tool_choice": "required"`)); len(c.Message.Calls) != 1 || c.Message.Calls[0].Function.Name != "add" {
+		t.Errorf("required: %+v", c)
+	}
+	if c = s.answer(t, body(question, `, "tool_choice": "none"`)); len(c.Message.Calls) != 0 || c.Message.Content == nil {
+		t.Errorf("none: %+v", c)
+	}
+}
+
+// TestToolSchemas: a schema that cannot be held to is refused if the tool is strict, and else any
+// object will do.
+func TestToolSchemas(t *testing.T) {
+	s := startServer(t)
+	for strict, want := range map[string]int{"true": 400, "false": 200} {
+		status, body := s.do(t, "POST", "/v1/chat/completions", `{"messages": [{"role": "user", "content": "What is 120 plus 345?"}], "max_tokens": 60, "temperature": 0, "tools": [
+			{"type": "function", "function": {"name": "sub"}}, {"type": "function", "function": {"name": "add", "strict": `+strict+`, "parameters": {"not": {}}}}]}`)
+		if status != want {
+			t.Errorf("strict %s: %d %s", strict, status, body)
+		}
+		if want == 400 {
+			if e := apiErrorOf(t, body); e.Param == nil || *e.Param != "tools[1].function.parameters" {
+				t.Errorf("%s", body)
+			}
+		}
+	}
+}

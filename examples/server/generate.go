@@ -17,6 +17,7 @@ type job struct {
 	params
 	prompts [][]minfer.Token
 	options []minfer.GenerateOption // beside those of params
+	tools   []tool                  // that may be called
 	// begin is called before the first piece comes, when all that could be refused of the
 	// request has been.
 	begin func() error
@@ -28,8 +29,9 @@ type job struct {
 // piece is a piece of an answer.
 type piece struct {
 	text   string
-	token  minfer.Token // minfer.NoToken for a piece without one
-	probs  *tokenProbs  // if asked for
+	token  minfer.Token  // minfer.NoToken for a piece without one
+	probs  *tokenProbs   // if asked for
+	prompt []*tokenProbs // of the prompt's tokens, in a piece of their own, if asked for
 	finish minfer.FinishReason
 }
 
@@ -166,6 +168,15 @@ func (r *running) choice(slot *slot, choice int) error {
 	}
 	j := r.job
 	prompt := j.prompts[choice/j.choices]
+	if j.score {
+		if err := r.score(slot, choice, prompt); err != nil {
+			return err
+		}
+	}
+	if j.nothing {
+		r.countPrompt(choice/j.choices, len(prompt), 0, 0)
+		return r.emit(choice, piece{token: minfer.NoToken, finish: minfer.FinishedLength})
+	}
 	// The last token is evaluated at least, for what the model makes of it.
 	common := min(commonPrefix(slot.session.Tokens(), prompt), len(prompt)-1)
 	if err := slot.session.Rewind(common); err != nil {
@@ -196,8 +207,39 @@ func (r *running) choice(slot *slot, choice int) error {
 	return nil
 }
 
+// score tells of the log-probabilities of the prompt's tokens, for which all of it is evaluated.
+func (r *running) score(slot *slot, choice int, prompt []minfer.Token) error {
+	if err := slot.session.Rewind(0); err != nil {
+		return err
+	}
+	begun := time.Now()
+	logProbs, top, err := slot.session.ScoreTop(r.ctx, prompt, r.job.topLogprobs)
+	if err != nil {
+		return err
+	}
+	r.countPrompt(choice/r.job.choices, len(prompt), 0, time.Since(begun))
+	probs := make([]*tokenProbs, len(prompt))
+	for i, t := range prompt {
+		p := minfer.Piece{Token: t, LogProb: logProbs[i]}
+		if top != nil {
+			p.Top = top[i]
+		}
+		probs[i] = r.server.probs(p)
+	}
+	probs[0].first = true
+	return r.emit(choice, piece{token: minfer.NoToken, prompt: probs})
+}
+
 // explain names the field of the request that a form which cannot be held to came in.
 func (j *job) explain(err error) error {
+	var calls *minfer.ToolSchemaError
+	if errors.As(err, &calls) {
+		for _, t := range j.tools {
+			if t.name == calls.Tool {
+				return badField(t.path, "%v", calls.Err)
+			}
+		}
+	}
 	var schema *minfer.SchemaError
 	if errors.As(err, &schema) {
 		return badField(j.format.path, "%v", schema)
@@ -238,6 +280,7 @@ type tokenProbs struct {
 	text    string
 	logprob float64
 	top     []ranked
+	first   bool // of a text, so that there is no log-probability
 }
 
 type ranked struct {

@@ -97,3 +97,62 @@ func TestBrokenCharactersAreSentWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestEchoedLogprobs: a text comes back with the log-probabilities of its tokens, which are those of
+// answers that say it, and need not be gone on with.
+func TestEchoedLogprobs(t *testing.T) {
+	s := startServer(t)
+	type choice struct {
+		Text     string
+		Logprobs completionLogprobs
+		Finish   string `json:"finish_reason"`
+	}
+	ask := func(fields string) (choices []choice, u usage) {
+		t.Helper()
+		status, body := s.do(t, "POST", "/v1/completions", `{"temperature": 0, "logprobs": 2, `+fields+"}")
+		var out struct {
+			Choices []choice
+			Usage   usage
+		}
+		if err := json.Unmarshal([]byte(body), &out); err != nil || status != 200 {
+			t.Fatalf("%d %v: %s", status, err, body)
+		}
+		return out.Choices, out.Usage
+	}
+	const prompt = "Once upon a time"
+	said, _ := ask(`"prompt": "` + prompt + `", "max_tokens": 4`)
+	whole := prompt + said[0].Text
+	echoed, u := ask(`"prompt": "` + whole + `", "max_tokens": 0, "echo": true`)
+	got := echoed[0]
+	n := len(got.Logprobs.Tokens)
+	if got.Text != whole || got.Finish != "length" || strings.Join(got.Logprobs.Tokens, "") != whole || u.Prompt != n || u.Completion != 0 {
+		t.Errorf("%+v, %+v", got, u)
+	}
+	if got.Logprobs.Logprobs[0] != nil || got.Logprobs.Top[0] != nil || len(got.Logprobs.Logprobs) != n || len(got.Logprobs.Top) != n {
+		t.Errorf("%+v", got.Logprobs)
+	}
+	for i, want := range said[0].Logprobs.Logprobs {
+		at := n - len(said[0].Logprobs.Logprobs) + i
+		if p := got.Logprobs.Logprobs[at]; p == nil || *p != *want || len(got.Logprobs.Top[at]) != 2 || len(whole[:got.Logprobs.Offsets[at]]) < len(prompt) {
+			t.Errorf("token %d: %v, want %v", at, p, *want)
+		}
+	}
+	more, _ := ask(`"prompt": ["` + prompt + `", "Hello"], "max_tokens": 4, "echo": true, "n": 2`)
+	if len(more) != 4 || more[0].Text != whole || more[1].Text != whole || len(more[1].Logprobs.Tokens) != n || *more[1].Logprobs.Logprobs[n-1] != *got.Logprobs.Logprobs[n-1] {
+		t.Errorf("%+v", more)
+	}
+	_, body := s.do(t, "POST", "/v1/completions", `{"temperature": 0, "logprobs": 0, "echo": true, "max_tokens": 2, "stream": true, "prompt": "`+prompt+`"}`)
+	var text strings.Builder
+	tokens := 0
+	for _, line := range strings.Split(body, "\n") {
+		data, ok := strings.CutPrefix(line, "data: {")
+		var out struct{ Choices []choice }
+		if ok && json.Unmarshal([]byte("{"+data), &out) == nil && len(out.Choices) == 1 {
+			text.WriteString(out.Choices[0].Text)
+			tokens += len(out.Choices[0].Logprobs.Tokens)
+		}
+	}
+	if !strings.HasPrefix(whole, text.String()) || len(text.String()) <= len(prompt) || tokens <= 2 {
+		t.Errorf("streamed: %q, %d tokens", text.String(), tokens)
+	}
+}

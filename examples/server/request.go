@@ -32,6 +32,8 @@ type params struct {
 	includeUsage bool
 	logprobs     bool
 	topLogprobs  int
+	score        bool // the tokens of the prompt are wanted with their log-probabilities
+	nothing      bool // no tokens are to be generated
 	format       responseFormat
 }
 
@@ -151,7 +153,7 @@ type tool struct {
 	definition json.RawMessage // as templates take it
 	parameters json.RawMessage // JSON schema, or nil
 	path       string          // of parameters, for errors
-	strict     bool            // the arguments of a call that is demanded have to be as the schema says
+	strict     bool            // a schema that calls cannot be held to is an error
 }
 
 // toolChoice says whether tools are to be called.
@@ -481,15 +483,18 @@ const defaultCompletion = 16
 func (s *server) readCompletion(ctx context.Context, v value) (*completionRequest, error) {
 	o := v.object()
 	q := &completionRequest{params: s.readParams(o)}
-	q.maxTokens = int(o.get("max_tokens").integer(1, math.MaxInt32, defaultCompletion))
+	q.echo = o.get("echo").flag()
+	least := int64(1)
+	if q.echo {
+		least = 0 // for the log-probabilities of a text alone
+	}
+	q.maxTokens = int(o.get("max_tokens").integer(least, math.MaxInt32, defaultCompletion))
+	q.nothing = q.maxTokens == 0
 	if lp := o.get("logprobs"); lp.exists() {
 		q.logprobs = true
 		q.topLogprobs = int(lp.integer(0, maxTopLogprobs, 0))
 	}
-	q.echo = o.get("echo").flag()
-	if q.echo && q.logprobs {
-		o.get("echo").fail("not supported together with logprobs")
-	}
+	q.score = q.echo && q.logprobs
 	if best := o.get("best_of"); best.integer(1, maxChoices, int64(q.choices)) != int64(q.choices) {
 		best.fail("not supported, unless it is n")
 	}

@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"internal/mmap":         {},
 	"internal/quant":        {},
 	"internal/reasoning":    {"internal/stop"},
-	"internal/toolcall":     {"internal/chattemplate"},
+	"internal/toolcall":     {"internal/chattemplate", "internal/grammar"},
 	"internal/sampling":     {"internal/stop"},
 	"internal/stop":         {},
 	"internal/testfiles":    {},

@@ -116,17 +116,6 @@ func (f Format) Opening(name string) string {
 	return fmt.Sprintf(`%s{"name": %s, "%s":`, before, quote(name), arguments)
 }
 
-// Closing is what follows the arguments of a single call.
-func (f Format) Closing() string {
-	switch f {
-	case Hermes:
-		return "}\n</tool_call>"
-	case Mistral:
-		return "}]"
-	}
-	return "}"
-}
-
 // Kind says what an Event is.
 type Kind uint8
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/minfer/minfer/internal/grammar"
 	"github.com/minfer/minfer/internal/toolcall"
 )
 
@@ -186,14 +187,117 @@ func TestTextIsNotHeld(t *testing.T) {
 }
 
 func TestForcedCalls(t *testing.T) {
-	for _, f := range []toolcall.Format{toolcall.JSON, toolcall.Hermes, toolcall.Llama3, toolcall.Mistral} {
-		named := parse(t, f, f.Opening("add")+`{"a": 1}`+f.Closing(), 1)
+	for f, closing := range map[toolcall.Format]string{toolcall.JSON: "}", toolcall.Hermes: "}\n</tool_call>", toolcall.Llama3: "}", toolcall.Mistral: "}]"} {
+		named := parse(t, f, f.Opening("add")+`{"a": 1}`+closing, 1)
 		if fmt.Sprint(named.calls) != `[add{"a": 1}]` || named.text != "" || named.errs != nil {
 			t.Errorf("%v, named: %v", f, named)
 		}
-		any := parse(t, f, f.Opening("")+`add", "arguments": {"a": 1}`+f.Closing(), 1)
+		any := parse(t, f, f.Opening("")+`add", "arguments": {"a": 1}`+closing, 1)
 		if fmt.Sprint(any.calls) != `[add{"a": 1}]` || any.text != "" || any.errs != nil {
 			t.Errorf("%v, any: %v", f, any)
+		}
+	}
+}
+
+// TestHeld follows calls as they are written: what is to be held of them, and that the grammars take
+// what the formats write.
+func TestHeld(t *testing.T) {
+	tools, err := toolcall.ParseTools([]byte(`[{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}},
+		{"function": {"name": "say \"hé\""}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := toolcall.Grammar(t.Context(), tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vocabulary := grammar.NewVocabulary(1, func(int32) []byte { return []byte("a") }, []int32{0})
+	accept := func(g *grammar.Grammar, text string) (ok, complete bool) {
+		m := g.Bind(vocabulary).Matcher()
+		return m.AcceptText(text) == nil, m.CanEnd()
+	}
+	for _, c := range []struct {
+		format toolcall.Format
+		text   string
+		held   string // what is held of it, or "-"
+		name   string
+	}{
+		{toolcall.Hermes, "So: ", "-", ""},
+		{toolcall.Hermes, "So: <tool_call>", "", ""},
+		{toolcall.Hermes, "So: <tool_call>\n{\"na", `{"na`, ""},
+		{toolcall.Hermes, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>", "-", ""},
+		{toolcall.Hermes, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>", "", ""},
+		{toolcall.Hermes, `{"name": "add", `, "-", ""},
+		{toolcall.Hermes, `{"name": "add", "arguments": {"`, `{"name": "add", "arguments": {"`, ""},
+		{toolcall.JSON, `{"a": `, "-", ""},
+		{toolcall.JSON, "```json\n{\"arguments\": {\"a\": 1}, \"name\": \"add\"", `{"arguments": {"a": 1}, "name": "add"`, ""},
+		{toolcall.Llama3, `<|python_tag|>`, "", ""},
+		{toolcall.Llama3, `{"name": "say \"hé\"", "parameters": {`, `{"name": "say \"hé\"", "parameters": {`, ""},
+		{toolcall.Mistral, `[TOOL_CALLS]`, "-", ""},
+		{toolcall.Mistral, `[TOOL_CALLS][{"name": "add"`, `{"name": "add"`, ""},
+		{toolcall.Mistral, `[TOOL_CALLS]add[ARGS]{"a"`, `{"a"`, "add"},
+	} {
+		p := toolcall.New(c.format, []string{"add", `say "hé"`})
+		p.Push(c.text)
+		h, ok := p.Held()
+		if ok != (c.held != "-") || ok && (h.Written != c.held || h.Name != c.name) {
+			t.Errorf("%v %s: %+v %t", c.format, c.text, h, ok)
+		}
+		g := calls
+		if h.Name != "" {
+			if g, err = tools[0].Arguments(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if accepted, _ := accept(g, h.Written); ok && !accepted {
+			t.Errorf("%v %s: not accepted", c.format, c.text)
+		}
+	}
+	for text, want := range map[string]bool{
+		`{"name": "add", "arguments": {"a": 1}}`:             true,
+		"\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n": true,
+		`{"name":"add","parameters":{"a":1}}`:                true,
+		`{"arguments": {"a": 1}, "name": "add"}`:             true,
+		`{"name": "say \"hé\"", "arguments": {"x": [1]}}`:    true,
+		`{"name": "add", "arguments": {"a": "x"}}`:           false,
+		`{"name": "add", "arguments": {}}`:                   false,
+		`{"name": "sub", "arguments": {"a": 1}}`:             false,
+		`{"name": "add"}`:                                    false,
+	} {
+		if ok, complete := accept(calls, text); (ok && complete) != want {
+			t.Errorf("%s: %t %t, want %t", text, ok, complete, want)
+		}
+	}
+}
+
+// TestAnswersOfAForm: what a format writes is an answer of calls, and finds its way through the parser.
+func TestAnswersOfAForm(t *testing.T) {
+	form, err := grammar.Literal(t.Context(), `"yes"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f, text := range map[toolcall.Format]string{
+		toolcall.Hermes:  "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
+		toolcall.Llama3:  `{"name": "add", "parameters": {}}; {"name": "add", "parameters": {}}`,
+		toolcall.Mistral: `[TOOL_CALLS][{"name": "add", "arguments": {}}, {"name": "add", "arguments": {}}]`,
+		toolcall.JSON:    "{\"name\": \"add\", \"arguments\": {}}\n{\"name\": \"add\", \"arguments\": {}}",
+	} {
+		g, err := toolcall.Answer(t.Context(), f, form, []toolcall.Tool{{Name: "add"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		masker := g.Bind(grammar.NewVocabulary(1, func(int32) []byte { return []byte("a") }, []int32{0}))
+		for _, whole := range []string{text, `"yes"`} {
+			m := masker.Matcher()
+			if err := m.AcceptText(whole); err != nil || !m.CanEnd() {
+				t.Errorf("%v: %s: %v", f, whole, err)
+			}
+		}
+		if err := masker.Matcher().AcceptText("no"); err == nil {
+			t.Errorf("%v: takes what is of neither form", f)
+		}
+		if got := parse(t, f, text, 3); fmt.Sprint(got.calls) != "[add{} add{}]" || got.text != "" {
+			t.Errorf("%v: %v", f, got)
 		}
 	}
 }
