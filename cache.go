@@ -173,6 +173,7 @@ type job struct {
 	logits  [][]float32 // where they go, a row each; of a cache for them, the activations
 	closed  func() bool // reports that the session has been closed
 	before  int         // length of the sequence before
+	session uint64      // for observers
 	err     error
 	done    chan struct{} // receives when another caller has run the job
 }
@@ -318,7 +319,7 @@ func (c *GraphCache) tryBatch() (err error) {
 	if err := c.batch.write(p); err != nil {
 		return err
 	}
-	if err := p.Execute(&c.run); err != nil {
+	if err := c.execute(p); err != nil {
 		return err
 	}
 	return c.batch.read(p)

@@ -31,6 +31,8 @@ type engine struct {
 	log     *slog.Logger
 	tensors []int // weights of each device
 
+	observers observers
+
 	turn    chan struct{} // holds one element while somebody uses the devices
 	closing chan struct{} // closed by close
 	closed  atomic.Bool

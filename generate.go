@@ -435,6 +435,9 @@ func (a *answer) next(ctx context.Context) (Piece, error) {
 	if err != nil {
 		return Piece{}, err
 	}
+	s.model.engine.observers.each(func(o Observer) {
+		o.Chose(Choice{Session: s.job.session, Position: len(s.tokens), Token: t.ID, Text: s.model.tokenText(t.ID)})
+	})
 	p, err := a.take(ctx, t)
 	if err == nil && a.config.top > 0 {
 		p.Top, err = topLogProbs(logits, a.config.top)

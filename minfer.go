@@ -49,6 +49,7 @@ type Model struct {
 	template       func() (*chattemplate.Template, error) // parsed once
 	fingerprint    func() ([sha256.Size]byte, error)      // computed once
 
+	closers   []io.Closer // of what Close ends: traces
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -122,6 +123,9 @@ func newModel(f *gguf.File, c *config) (_ *Model, err error) {
 		return nil, err
 	}
 	m.info = m.readInfo()
+	if err := m.startObservers(c); err != nil {
+		return nil, errors.Join(err, m.engine.close())
+	}
 	return m, nil
 }
 
@@ -157,6 +161,9 @@ func (m *Model) Close() error {
 	}
 	m.closeOnce.Do(func() {
 		m.closeErr = errors.Join(m.engine.close(), m.file.Close())
+		for _, c := range m.closers {
+			m.closeErr = errors.Join(m.closeErr, c.Close())
+		}
 	})
 	return m.closeErr
 }

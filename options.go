@@ -27,6 +27,7 @@ type config struct {
 	graphTrace   io.Writer
 	progress     func(Progress)
 	log          *slog.Logger
+	observe      []func(*Model) (Observer, error) // observers from the start
 }
 
 // Environment variables that supply defaults. Options have the last word. Beside these,

@@ -85,6 +85,7 @@ func (s *Session) init() {
 	s.job.done = make(chan struct{}, 1)
 	s.job.closed = s.isClosed
 	s.free = sync.OnceValue(s.giveBack)
+	s.job.session = lastSession.Add(1)
 }
 
 // begin marks the session as in use.

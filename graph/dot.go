@@ -15,9 +15,11 @@ var palette = [...]string{"#cfe6f5", "#fbe3b5", "#cdeae0", "#f6d3c2", "#efd9e8",
 // WriteDOT writes the graph in the language of Graphviz. Nodes are labelled with their
 // name, operation, weights, and type and shape, filled by device, and boxed by layer
 // where their names begin with "blk." and a number. Inputs are round, outputs have two
-// borders, and nodes that nothing depends on are dashed. Equal graphs give equal bytes.
-func (g *Graph) WriteDOT(w io.Writer) error {
-	d := dotWriter{graph: g, w: bufio.NewWriter(w), live: g.Live(), output: make([]bool, len(g.Nodes)), fill: make(map[string]string)}
+// borders, fused operations a thick one, and nodes that nothing depends on are dashed. Edges
+// from one device to another are red. Of each note, what it says of a node is added to the
+// label. Equal graphs give equal bytes.
+func (g *Graph) WriteDOT(w io.Writer, notes ...func(NodeID) string) error {
+	d := dotWriter{graph: g, w: bufio.NewWriter(w), notes: notes, live: g.Live(), output: make([]bool, len(g.Nodes)), fill: make(map[string]string)}
 	for _, id := range g.Outputs {
 		d.output[id] = true
 	}
@@ -31,6 +33,7 @@ func (g *Graph) WriteDOT(w io.Writer) error {
 type dotWriter struct {
 	graph  *Graph
 	w      *bufio.Writer
+	notes  []func(NodeID) string
 	live   []bool
 	output []bool
 	fill   map[string]string // by device
@@ -107,6 +110,11 @@ func (d *dotWriter) node(indent string, id NodeID) {
 		lines = append(lines, line)
 	}
 	lines = append(lines, n.Type.String()+" "+n.Shape.String())
+	for _, note := range d.notes {
+		if line := note(id); line != "" {
+			lines = append(lines, line)
+		}
+	}
 	d.printf("%sn%d [label=%s", indent, id, quote(lines...))
 	if fill := d.fill[n.Device]; fill != "" {
 		d.printf(", fillcolor=%q", fill)
@@ -116,6 +124,9 @@ func (d *dotWriter) node(indent string, id NodeID) {
 	}
 	if d.output[id] {
 		d.printf(", peripheries=2")
+	}
+	if n.Op.Kind().Traits().Fused {
+		d.printf(", penwidth=2.5")
 	}
 	if !d.live[id] {
 		d.printf(", style=\"filled,dashed\", fontcolor=\"#666666\"")
@@ -127,8 +138,11 @@ func (d *dotWriter) edges() {
 	for i := range d.graph.Nodes {
 		for _, s := range d.graph.Nodes[i].Sources() {
 			d.printf("  n%d -> n%d", s, i)
-			if !d.live[i] {
+			switch {
+			case !d.live[i]:
 				d.printf(" [style=dashed]")
+			case d.graph.Nodes[s].Device != d.graph.Nodes[i].Device:
+				d.printf(" [color=\"#c00000\", penwidth=2]")
 			}
 			d.printf(";\n")
 		}

@@ -43,12 +43,14 @@ type jsonWeight struct {
 	Out  int    `json:"out"`
 }
 
-// WriteJSON writes the graph as indented JSON, for tools: an object with "format":
+// MarshalJSON returns the graph as JSON, for tools: an object with "format":
 // "minfer-graph" and "version": 1, the parameters, and the nodes in order, each with its
 // payload, its shape of four extents, its sources and the weights that it names.
-// Equal graphs give equal bytes. The only errors are the writer's and those of a payload
-// with a number that JSON does not have, a NaN or an infinity.
-func (g *Graph) WriteJSON(w io.Writer) error {
+// Equal graphs give equal bytes. The only errors are those of a payload with a number that
+// JSON does not have, a NaN or an infinity.
+func (g *Graph) MarshalJSON() ([]byte, error) { return json.Marshal(g.jsonForm()) }
+
+func (g *Graph) jsonForm() jsonGraph {
 	out := jsonGraph{
 		Format: jsonFormat, Version: jsonVersion, UID: g.UID, Params: g.Params,
 		Nodes:   make([]jsonNode, len(g.Nodes)),
@@ -66,10 +68,15 @@ func (g *Graph) WriteJSON(w io.Writer) error {
 			out.Nodes[i].Weights = append(out.Nodes[i].Weights, jsonWeight(u))
 		}
 	}
+	return out
+}
+
+// WriteJSON writes what MarshalJSON returns, indented.
+func (g *Graph) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(out); err != nil {
+	if err := e.Encode(g.jsonForm()); err != nil {
 		return fmt.Errorf("graph: JSON: %w", err)
 	}
 	return nil

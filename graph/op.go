@@ -394,3 +394,28 @@ func Weights(op Op) []WeightUse {
 	}
 	return uses
 }
+
+// MultiplyAdds counts the products that a node adds up: those of its matrix products and of
+// attention, to which all else in a model is little. Pairs are what attention computes: for
+// every row, the positions that it attends to, all rows together.
+func MultiplyAdds(n *Node, pairs int) (count int64) {
+	rows := int64(n.Shape.Rows())
+	matmul := func(list ...MatMul) {
+		for _, m := range list {
+			count += rows * int64(m.In) * int64(m.Out)
+		}
+	}
+	switch op := n.Op.(type) {
+	case MatMul:
+		matmul(op)
+	case FusedQKV:
+		matmul(op.Q, op.K, op.V)
+	case FusedQKVNorm:
+		matmul(op.Q, op.K, op.V)
+	case FusedFFN:
+		matmul(op.Gate, op.Up)
+	case Attention:
+		count = 2 * int64(pairs) * int64(op.Heads) * int64(op.HeadDim)
+	}
+	return count
+}

@@ -15,16 +15,29 @@ import (
 //	%1 = Embed(%0) {Weight="token_embd.weight" Type="Q8_0" Dim=256 Vocab=1536} "embed" F32 [256] @cpu
 //	output %1
 //
-// Fields of a payload that are zero are left out. Everything but the UID is in it.
+// Fields of a payload that are zero are left out. Everything but the UID is in it. Of a line,
+// what follows "  ; " is a comment, and so is a line that begins with ";".
 
 // String returns the graph's text form, which Parse reads back.
-func (g *Graph) String() string {
+func (g *Graph) String() string { return g.Annotated(func(NodeID) string { return "" }) }
+
+// Annotated is String with what note says of each node as a comment on its line. A note of
+// several lines has all but the last above the node's.
+func (g *Graph) Annotated(note func(NodeID) string) string {
 	var b strings.Builder
 	b.WriteString("graph ")
 	writeStruct(&b, reflect.ValueOf(g.Params))
 	b.WriteByte('\n')
 	for i := range g.Nodes {
+		lines := strings.Split(note(NodeID(i)), "\n")
+		last := len(lines) - 1
+		for _, l := range lines[:last] {
+			b.WriteString("; " + l + "\n")
+		}
 		b.WriteString(g.line(NodeID(i)))
+		if lines[last] != "" {
+			b.WriteString(comment + lines[last])
+		}
 		b.WriteByte('\n')
 	}
 	b.WriteString("output")
@@ -116,7 +129,7 @@ func Parse(text string) (*Graph, error) {
 	g := &Graph{}
 	p := parser{graph: g}
 	for i, line := range strings.Split(text, "\n") {
-		if line = strings.TrimSpace(line); line == "" {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, ";") {
 			continue
 		}
 		p.rest = line
@@ -176,9 +189,12 @@ func (p *parser) line() error {
 	return fmt.Errorf("line starts with none of graph, output and %%")
 }
 
-// all insists that the line is used up.
+// comment begins what a line says to people only.
+const comment = "  ; "
+
+// all insists that the line is used up, but for a comment.
 func (p *parser) all(err error) error {
-	if err == nil && p.rest != "" {
+	if err == nil && p.rest != "" && !strings.HasPrefix(p.rest, comment) {
 		return fmt.Errorf("text after the end: %q", p.rest)
 	}
 	return err

@@ -41,12 +41,14 @@ func (p *Program) Execute(ctx context.Context) error {
 	if err := p.ready(); err != nil {
 		return err
 	}
+	p.capture(true)
 	err := p.runAll(ctx)
 	if err != nil {
 		// A device may have been recording the run that was given up.
 		p.recording = recordings.Add(1)
 	}
 	late := p.drain()
+	p.capture(false)
 	switch {
 	case err == nil:
 		return late

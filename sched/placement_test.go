@@ -37,7 +37,7 @@ output %2
 			t.Fatal(err)
 		}
 		plan.Values[node].Device = "b"
-		if _, err := newProgram(g, a, binding); !errors.Is(err, ErrPlacement) || err.Error() != want {
+		if _, err := newProgram(&Schedule{Graph: g, Memory: binding.Plan(), Splits: Splits(g)}, a, binding); !errors.Is(err, ErrPlacement) || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}

@@ -28,16 +28,17 @@ var (
 // Program is a graph with memory, ready to be executed again and again. See the package
 // comment for the order of calls, and which memory it shares.
 type Program struct {
-	graph   *graph.Graph
-	plan    *alloc.Plan
-	binding *alloc.Binding
-	owner   *alloc.Allocator
-	splits  []Split
-	runs    []run
-	steps   []Step
-	copies  []transfer
-	inputs  map[string]graph.NodeID
-	devices []backend.Backend
+	schedule *Schedule
+	graph    *graph.Graph
+	plan     *alloc.Plan
+	binding  *alloc.Binding
+	owner    *alloc.Allocator
+	splits   []Split
+	runs     []run
+	steps    []Step
+	copies   []transfer
+	inputs   map[string]graph.NodeID
+	devices  []backend.Backend
 
 	observer  Observer
 	noReplay  bool
@@ -85,15 +86,15 @@ func WithObserver(o Observer) Option { return func(p *Program) { p.SetObserver(o
 // Prepare plans the memory of an assigned graph, takes it from a, and resolves all that
 // an execution needs. The graph belongs to the program from then on and must not change.
 func Prepare(g *graph.Graph, a *alloc.Allocator, opts ...Option) (*Program, error) {
-	plan, err := alloc.NewPlan(g)
+	s, err := NewSchedule(g)
 	if err != nil {
 		return nil, err
 	}
-	binding, err := a.Bind(g, plan)
+	binding, err := a.Bind(g, s.Memory)
 	if err != nil {
 		return nil, err
 	}
-	p, err := newProgram(g, a, binding)
+	p, err := newProgram(s, a, binding)
 	if err != nil {
 		binding.Release()
 		return nil, err
@@ -104,10 +105,11 @@ func Prepare(g *graph.Graph, a *alloc.Allocator, opts ...Option) (*Program, erro
 	return p, nil
 }
 
-func newProgram(g *graph.Graph, a *alloc.Allocator, binding *alloc.Binding) (*Program, error) {
+func newProgram(s *Schedule, a *alloc.Allocator, binding *alloc.Binding) (*Program, error) {
+	g := s.Graph
 	p := &Program{
-		graph: g, plan: binding.Plan(), binding: binding, owner: a,
-		splits: Splits(g),
+		schedule: s, graph: g, plan: s.Memory, binding: binding, owner: a,
+		splits: s.Splits,
 		inputs: make(map[string]graph.NodeID, len(g.Inputs)),
 	}
 	a.Devices(func(d backend.Backend) { p.devices = append(p.devices, d) })
@@ -239,6 +241,9 @@ func (p *Program) ready() error {
 // Graph returns the graph, which must not be changed.
 func (p *Program) Graph() *graph.Graph { return p.graph }
 
+// Schedule returns what Execute does, which must not be changed.
+func (p *Program) Schedule() *Schedule { return p.schedule }
+
 // Plan returns where the graph's values lie.
 func (p *Program) Plan() *alloc.Plan { return p.plan }
 
@@ -249,7 +254,7 @@ func (p *Program) Splits() []Split { return p.splits }
 // ErrReleased.
 func (p *Program) Release() {
 	if !p.released {
-		p.SetObserver(nil)
+		p.observer = nil
 		p.released = true
 		p.binding.Release()
 	}

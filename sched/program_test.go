@@ -477,7 +477,7 @@ type reader struct {
 func (r *reader) Before(s *sched.Step) {
 	if len(s.Node().Sources()) > 0 && s.Node().Op.Kind() != graph.KindEmbed {
 		raw := make([]byte, 4)
-		if s.ReadSource(0, raw) == nil {
+		if s.ReadSource(0, 0, raw) == nil {
 			r.sources[s.Node().Name] = raw
 		}
 	}
@@ -488,11 +488,11 @@ func (r *reader) After(s *sched.Step) error {
 		return errors.New("seen enough")
 	}
 	raw := make([]byte, s.Bytes())
-	if err := s.Read(raw); err != nil {
+	if err := errors.Join(s.Wait(), s.Read(0, raw[:8]), s.Read(8, raw[8:])); err != nil {
 		return err
 	}
 	r.values[s.Device()+"/"+s.Node().Name] = raw
-	return s.ReadSource(9, nil)
+	return s.ReadSource(9, 0, nil)
 }
 
 func TestObserver(t *testing.T) {
@@ -567,6 +567,9 @@ output %2
 	expect("observed", 4, 2)
 	if want := []bool{true, false}; !reflect.DeepEqual(d.capture, want) {
 		t.Errorf("capture switched %v, want %v", d.capture, want)
+	}
+	if got := p.Captured(); !reflect.DeepEqual(got, []string{"a"}) {
+		t.Errorf("%q are captured", got)
 	}
 	run()
 	expect("not observed any more", 4, 3)

@@ -28,9 +28,12 @@ var mayImport = map[string][]string{
 	"fusion":  {"graph", "backend"},
 	"alloc":   {"graph", "backend"},
 	"sched":   {"graph", "backend", "alloc"},
-	"gguf":    {"internal/mmap"},
-	"arch":    {"graph", "gguf"},
-	"arch/":   {"arch", "graph", "gguf"},
+
+	"sched/trace": {"graph", "sched", "internal/quant"},
+
+	"gguf":  {"internal/mmap"},
+	"arch":  {"graph", "gguf"},
+	"arch/": {"arch", "graph", "gguf"},
 
 	"backend/cpu":         {"graph", "backend", "internal/kernels", "internal/quant", "internal/mmap"},
 	"backend/null":        {"graph", "backend"},

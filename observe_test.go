@@ -1,0 +1,389 @@
+package minfer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"reflect"
+	"runtime/pprof"
+	"strings"
+	"testing"
+
+	"github.com/minfer/minfer"
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/sched/trace"
+)
+
+// seen collects what an observer is told.
+type seen struct {
+	trace.Nothing
+	schedules []*minfer.Schedule
+	params    []graph.Params
+	ran       [][]string // names of the nodes of each pass
+	tokens    []minfer.Token
+	chosen    []minfer.Token
+	failures  []error
+	fail      string // the node at which After fails
+	before    []string
+}
+
+func (s *seen) BeginPass(_ context.Context, p *minfer.Pass) error {
+	s.schedules = append(s.schedules, p.Program.Schedule())
+	s.params = append(s.params, p.Graph().Params)
+	s.ran = append(s.ran, nil)
+	s.tokens = append(s.tokens, p.Tokens...)
+	return nil
+}
+
+func (s *seen) Before(step *minfer.Step) { s.before = append(s.before, step.Node().Name) }
+
+func (s *seen) After(step *minfer.Step) error {
+	if step.Node().Name == s.fail {
+		return errSeen
+	}
+	last := len(s.ran) - 1
+	s.ran[last] = append(s.ran[last], step.Node().Name)
+	return nil
+}
+
+func (s *seen) EndPass(_ *minfer.Pass, err error) error {
+	s.failures = append(s.failures, err)
+	return nil
+}
+
+func (s *seen) Chose(c minfer.Choice) { s.chosen = append(s.chosen, c.Token) }
+
+var errSeen = errors.New("seen enough")
+
+// TestPreviewIsWhatRuns: what Explain shows is what is executed: the same nodes on the same
+// devices at the same offsets, in the same order.
+func TestPreviewIsWhatRuns(t *testing.T) {
+	eachModel(t, func(t *testing.T, path string) {
+		m := openModel(t, path)
+		o := &seen{}
+		defer m.Observe(o)()
+		s, err := m.NewSession(minfer.WithContext(64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{7, 1, 2} {
+			eval(t, s, someTokens(m, n, n)...)
+		}
+		fork, err := s.Fork()
+		if err != nil {
+			t.Fatal(err)
+		}
+		eval(t, s, someTokens(m, 1, 5)...)
+		eval(t, fork, someTokens(m, 1, 6)...) // scattered over the cells, so with spans
+		if len(o.schedules) != 5 || !o.params[3].ExplicitSpan && !o.params[4].ExplicitSpan {
+			t.Fatalf("%d passes, with %+v", len(o.schedules), o.params)
+		}
+		for i, ran := range o.schedules {
+			preview, err := minfer.Explain(m, o.params[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := preview.Graph.Diff(ran.Graph); diff != "" {
+				t.Errorf("pass %d: %s", i, diff)
+			}
+			if !reflect.DeepEqual(preview.Memory, ran.Memory) || !reflect.DeepEqual(preview.Splits, ran.Splits) {
+				t.Errorf("pass %d: memory or splits are not those that were shown", i)
+			}
+			var want []string
+			live := preview.Graph.Live()
+			for j := range preview.Graph.Nodes {
+				if n := &preview.Graph.Nodes[j]; live[j] && graph.Computed(n.Op) {
+					want = append(want, n.Name)
+				}
+			}
+			if !reflect.DeepEqual(o.ran[i], want) {
+				t.Errorf("pass %d ran %q, shown were %q", i, o.ran[i], want)
+			}
+		}
+	})
+}
+
+func TestObserverSeesTokens(t *testing.T) {
+	m := openStoryteller(t)
+	o := &seen{}
+	stop := m.Observe(o)
+	s, err := m.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := mustRead(t, s.Generate(context.Background(), chatML("Count to 12."), minfer.ParseSpecial(), minfer.Temperature(0), minfer.MaxTokens(9)))
+	if !reflect.DeepEqual(o.chosen, answer.tokens) {
+		t.Errorf("chosen were %v, told of %v", answer.tokens, o.chosen)
+	}
+	if all := s.Tokens(); !reflect.DeepEqual(o.tokens, all[:len(all)-1]) {
+		t.Errorf("evaluated were %v, told of %v", all[:len(all)-1], o.tokens)
+	}
+	stop()
+	stop()
+	passes := len(o.ran)
+	eval(t, s, 1)
+	if len(o.ran) != passes {
+		t.Error("told of a pass after stop")
+	}
+}
+
+func TestObserverFails(t *testing.T) {
+	m := openStoryteller(t)
+	good, bad := &seen{}, &seen{fail: "blk.1.attn_norm"}
+	defer m.Observe(good)()
+	stop := m.Observe(bad)
+	s, err := m.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := eval(t, openSession(t, openStoryteller(t)), 1, 2, 3)
+	if _, err := s.Eval(context.Background(), []minfer.Token{1, 2, 3}); !errors.Is(err, errSeen) {
+		t.Fatalf("%v", err)
+	}
+	for _, o := range []*seen{good, bad} {
+		if len(o.failures) != 1 || !errors.Is(o.failures[0], errSeen) {
+			t.Errorf("the end of the pass came with %v", o.failures)
+		}
+	}
+	stop()
+	wantRow(t, "after a failed observer", eval(t, s, 1, 2, 3), want)
+}
+
+func openSession(t testing.TB, m *minfer.Model) *minfer.Session {
+	t.Helper()
+	s, err := m.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// allLimits are those under which all that a recorder can do is done.
+var allLimits = trace.Limits{Rows: 4, Columns: 1 << 20, Bins: 8, Top: 5, TopRows: 8, Attention: 64}
+
+// TestObserversChangeNothing: logits are the same with and without, fused and not.
+func TestObserversChangeNothing(t *testing.T) {
+	eachModel(t, func(t *testing.T, path string) {
+		for _, fusion := range []graph.Fusion{{}, {SwiGLU: true, QKV: true, QKVNorm: true, QKVBiasRopeStore: true, FFN: true}} {
+			plain := openModel(t, path, minfer.WithFusion(fusion))
+			var out bytes.Buffer
+			traced := openModel(t, path, minfer.WithFusion(fusion), minfer.WithTrace(&out, trace.WithLimits(allLimits)), minfer.WithProfiling())
+			a, b := openSession(t, plain), openSession(t, traced)
+			for i, n := range []int{9, 1, 1, 3, 1} {
+				tokens := someTokens(plain, n, i)
+				wantRows(t, "traced", evalAll(t, b, tokens), evalAll(t, a, tokens))
+			}
+			checkTrace(t, &out, 5)
+		}
+	})
+}
+
+// checkTrace reads a trace back and holds its passes against what must be so.
+func checkTrace(t *testing.T, r *bytes.Buffer, passes int) {
+	t.Helper()
+	got := 0
+	for record, err := range trace.Records(r) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, ok := record.(*trace.PassRecord)
+		if !ok {
+			continue
+		}
+		got++
+		if len(p.Nodes) == 0 || len(p.Logits) == 0 || p.Time <= 0 || len(p.Texts) != len(p.Tokens) {
+			t.Fatalf("pass %d has %d nodes, %d logits", p.Pass, len(p.Nodes), len(p.Logits))
+		}
+		attentions := 0
+		for _, n := range p.Nodes {
+			if a := n.Attention; a != nil {
+				attentions++
+				checkWeights(t, a)
+			}
+		}
+		if attentions == 0 {
+			t.Errorf("pass %d has no attention", p.Pass)
+		}
+	}
+	if got != passes {
+		t.Errorf("%d passes in the trace, want %d", got, passes)
+	}
+}
+
+// checkWeights: what a head gives to all positions adds up to 1, and the future gets nothing.
+func checkWeights(t *testing.T, a *trace.Attention) {
+	t.Helper()
+	if a.Unavailable != "" || len(a.Weights) != a.Rows*a.Heads*a.Keys {
+		t.Fatalf("%d weights of %d rows, %d heads, %d keys: %s", len(a.Weights), a.Rows, a.Heads, a.Keys, a.Unavailable)
+	}
+	for r := range a.Rows {
+		future := a.Keys - a.Rows + r + 1
+		for h := range a.Heads {
+			row := a.Weights[(r*a.Heads+h)*a.Keys:][:a.Keys]
+			sum := 0
+			for i, w := range row {
+				sum += int(w)
+				if i >= future && w != 0 {
+					t.Errorf("row %d, head %d: position %d has %d", r, h, i, w)
+				}
+			}
+			if math.Abs(float64(sum)-255) > float64(a.Keys)/2+1 {
+				t.Errorf("row %d, head %d: weights add up to %d of 255", r, h, sum)
+			}
+		}
+	}
+}
+
+func TestTraceEndsWithTheModel(t *testing.T) {
+	var out bytes.Buffer
+	m, err := minfer.Open(storyteller, minfer.WithTrace(&out, trace.Chrome()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRead(t, openSession(t, m).Generate(context.Background(), "a", minfer.MaxTokens(3)))
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var events []map[string]any
+	if err := json.Unmarshal(out.Bytes(), &events); err != nil || len(events) < 100 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
+func TestTraceIntoAFullDisk(t *testing.T) {
+	m, err := minfer.Open(storyteller, minfer.WithTrace(&roomFor{bytes: 10000}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openSession(t, m).Eval(context.Background(), []minfer.Token{1}); !errors.Is(err, errFull) {
+		t.Errorf("%v", err)
+	}
+	if err := m.Close(); !errors.Is(err, errFull) {
+		t.Errorf("the end of the trace: %v", err)
+	}
+	if _, err := minfer.Open(storyteller, minfer.WithTrace(&roomFor{})); !errors.Is(err, errFull) {
+		t.Errorf("%v", err)
+	}
+}
+
+var errFull = errors.New("no room")
+
+// roomFor takes so many bytes and then fails.
+type roomFor struct{ bytes int }
+
+func (r *roomFor) Write(b []byte) (int, error) {
+	if r.bytes < len(b) {
+		return 0, errFull
+	}
+	r.bytes -= len(b)
+	return len(b), nil
+}
+
+// TestHead: the head of the last sum of the residual stream is the model's own answer.
+func TestHead(t *testing.T) {
+	eachModel(t, func(t *testing.T, path string) {
+		m := openModel(t, path)
+		o := &stream{width: m.Info().Embedding}
+		stop := m.Observe(o)
+		want := eval(t, openSession(t, m), someTokens(m, 5, 1)...)
+		stop()
+		rows, err := m.Head(context.Background(), o.rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRow(t, "head", rows[len(rows)-1][:len(want)], want)
+		one, err := m.Head(context.Background(), o.rows[len(rows)-1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRow(t, "head of one row", one[0][:len(want)], want)
+		if _, err := m.Head(context.Background(), [][]float32{{1}}); !errors.Is(err, minfer.ErrOption) {
+			t.Errorf("a row of another width: %v", err)
+		}
+	})
+}
+
+// stream collects the last row of every sum of the residual stream.
+type stream struct {
+	trace.Nothing
+	width  int
+	values trace.Reader
+	rows   [][]float32
+}
+
+func (o *stream) After(s *minfer.Step) error {
+	if n := s.Node(); n.Op.Kind() != graph.KindAdd || n.Shape[0] != o.width {
+		return nil
+	}
+	row, err := o.values.Row(s, -1)
+	o.rows = append(o.rows, append([]float32(nil), row...))
+	return err
+}
+
+// TestProfilingLabels: the goroutine that evaluates has its labels back afterwards.
+func TestProfilingLabels(t *testing.T) {
+	m := openStoryteller(t, minfer.WithProfiling())
+	s := openSession(t, m)
+	pprof.Do(context.Background(), pprof.Labels("mine", "yes"), func(ctx context.Context) {
+		if _, err := s.Eval(ctx, []minfer.Token{1, 2}); err != nil {
+			t.Error(err)
+		}
+		var goroutines bytes.Buffer
+		if err := pprof.Lookup("goroutine").WriteTo(&goroutines, 1); err != nil {
+			t.Error(err)
+		}
+		if text := goroutines.String(); !strings.Contains(text, `{"mine":"yes"}`) || strings.Contains(text, "minfer.op") {
+			t.Errorf("labels afterwards:\n%s", text)
+		}
+	})
+}
+
+// TestTraceOfAStepIsSmall is about the 0.5B model where it is to be had.
+func TestTraceOfAStepIsSmall(t *testing.T) {
+	path := os.Getenv("MINFER_TRACE_MODEL")
+	if path == "" {
+		path = storyteller
+	}
+	var out bytes.Buffer
+	m := openModel(t, path, minfer.WithTrace(&out))
+	s := openSession(t, m)
+	eval(t, s, 1, 2, 3)
+	eval(t, s, 4)
+	out.Reset()
+	eval(t, s, 5)
+	t.Logf("%d bytes for a decode step of %d layers", out.Len(), m.Info().Layers)
+	if out.Len() > 2<<20 {
+		t.Errorf("%d bytes for a decode step", out.Len())
+	}
+}
+
+// BenchmarkObserver compares decode steps without observers, with one that does nothing, and with
+// a trace.
+func BenchmarkObserver(b *testing.B) {
+	for _, kind := range []string{"none", "nothing", "trace"} {
+		b.Run("observer="+kind, func(b *testing.B) {
+			m := openStoryteller(b, minfer.WithThreads(1))
+			switch kind {
+			case "nothing":
+				defer m.Observe(trace.Nothing{})()
+			case "trace":
+				r, err := trace.NewRecorder(&roomFor{math.MaxInt}, m.TraceModel(), func(int32) string { return "" })
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer m.Observe(r)()
+			}
+			s := openSession(b, m)
+			eval(b, s, someTokens(m, 16, 1)...)
+			for b.Loop() {
+				eval(b, s, 7)
+				if err := s.Rewind(16); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
