@@ -249,8 +249,51 @@ func TestTraceEndsWithTheModel(t *testing.T) {
 	}
 	var events []map[string]any
 	if err := json.Unmarshal(out.Bytes(), &events); err != nil || len(events) < 100 {
-		t.Errorf("%d events, %v", len(events), err)
+		t.Fatalf("%d events, %v", len(events), err)
 	}
+	for _, e := range events {
+		if why := notAnEvent(e); why != "" {
+			t.Fatalf("%v: %s", e, why)
+		}
+	}
+}
+
+// notAnEvent says what in an event is against the trace event format, by what Perfetto's importer
+// of JSON wants.
+func notAnEvent(e map[string]any) string {
+	number := func(key string) bool {
+		x, ok := e[key].(float64)
+		return ok && x >= 0
+	}
+	name, ok := e["name"].(string)
+	if !ok || name == "" {
+		return "no name"
+	}
+	if !number("ts") || !number("pid") || !number("tid") {
+		return "ts, pid or tid is no number"
+	}
+	switch e["ph"] {
+	case "X":
+		if !number("dur") {
+			return "no duration"
+		}
+	case "i":
+		if s, _ := e["s"].(string); !strings.Contains("gpt", s) || s == "" {
+			return "no scope"
+		}
+	case "M":
+		if args, _ := e["args"].(map[string]any); args["name"] == nil {
+			return "no name given"
+		}
+	default:
+		return "unknown phase"
+	}
+	for key := range e {
+		if !strings.Contains(" name cat ph ts dur pid tid s args ", " "+key+" ") {
+			return "unknown field " + key
+		}
+	}
+	return ""
 }
 
 func TestTraceIntoAFullDisk(t *testing.T) {

@@ -68,7 +68,7 @@ func (d *dotWriter) nodes() {
 	layers := make(map[string][]NodeID)
 	var order []string
 	for i := range d.graph.Nodes {
-		l := layerPrefix(d.graph.Nodes[i].Name)
+		l := LayerName(d.graph.Nodes[i].Name)
 		if layers[l] == nil {
 			order = append(order, l)
 		}
@@ -89,8 +89,9 @@ func (d *dotWriter) nodes() {
 	}
 }
 
-// layerPrefix returns "blk.7" for "blk.7.attn_q", and "" for a name that is not of that form.
-func layerPrefix(name string) string {
+// LayerName returns the part of a node's name that names its layer: "blk.7" for "blk.7.attn_q", and
+// "" for a name that is not of that form.
+func LayerName(name string) string {
 	rest, ok := strings.CutPrefix(name, "blk.")
 	digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
 	if !ok || digits == 0 || !strings.HasPrefix(rest[digits:], ".") {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"flag"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,7 +240,7 @@ func TestErrors(t *testing.T) {
 		{[]string{filepath.Join(folder, "none.gguf")}, "none.gguf: "},
 		{[]string{"main.go"}, "not a GGUF file"},
 		{[]string{"-text", "main.go"}, "not a GGUF file"},
-		{[]string{"-dot", "-json", model}, "one of -dot, -json and -text"},
+		{[]string{"-dot", "-json", model}, "one of -dot, -json, -svg and -text"},
 		{[]string{"-text", "-phase", "both", model}, "-phase both: want"},
 		{[]string{"-text", "-tokens", "1", model}, "-tokens 1: want 2 or more"},
 		{[]string{"-text", "-ctx", "-1", model}, "-ctx -1: want"},
@@ -262,10 +264,118 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
 func TestOutputThatFails(t *testing.T) {
-	for _, args := range [][]string{{model}, {"-text", model}, {"-dot", model}, {"-json", model}} {
+	for _, args := range [][]string{{model}, {"-text", model}, {"-dot", model}, {"-json", model}, {"-svg", model}, {"-diff", model, model, "x"}} {
 		var problems bytes.Buffer
 		if code := run(args, full{}, &problems); code != 1 || !strings.Contains(problems.String(), "no room") {
 			t.Errorf("%q: code %d: %s", args, code, problems.String())
+		}
+	}
+}
+
+// TestSchedule: what is shown besides the graph: memory, splits, and what overwrites what.
+func TestSchedule(t *testing.T) {
+	text, stderr, code := inspect(t, "-text", model)
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	for _, want := range []string{"\n; split 0: cpu, nodes ", " in place of %", ", last read by %", "  ; keys and values of layer 3 on cpu\n", ", written by the host\n", ", read by the host\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("-text lacks %q", want)
+		}
+	}
+	out, _, _ := inspect(t, "-json", model)
+	var schedule struct {
+		Format string
+		Graph  struct{ Nodes []struct{ Name string } }
+		Values []struct {
+			Node, Bytes int
+			Offset      *int
+		}
+		Arenas []struct{ Bytes int }
+		Splits []struct{ First, Last int }
+	}
+	if err := json.Unmarshal([]byte(out), &schedule); err != nil {
+		t.Fatal(err)
+	}
+	if schedule.Format != "minfer-schedule" || len(schedule.Values) != len(schedule.Graph.Nodes) || len(schedule.Splits) != 1 || len(schedule.Arenas) != 1 {
+		t.Errorf("%s, %d values of %d nodes, %d splits, %d arenas", schedule.Format, len(schedule.Values), len(schedule.Graph.Nodes), len(schedule.Splits), len(schedule.Arenas))
+	}
+	for _, v := range schedule.Values {
+		if v.Offset != nil && *v.Offset+v.Bytes > schedule.Arenas[0].Bytes {
+			t.Errorf("node %d lies outside of the arena", v.Node)
+		}
+	}
+	picture, stderr, code := inspect(t, "-svg", "-phase", "decode", model)
+	if code != 0 || !strings.HasPrefix(picture, "<svg ") || !strings.Contains(picture, "keys and values of 1024 tokens: 2.00 MiB on cpu for 4 layers") {
+		t.Errorf("code %d, %s\n%s", code, stderr, picture)
+	}
+	if err := xml.Unmarshal([]byte(picture), new(struct{})); err != nil {
+		t.Error(err)
+	}
+}
+
+// shared is a model of the same weights in another type.
+func shared(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join("..", "..", "testdata", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDiff(t *testing.T) {
+	const prompt = "Once upon a time there was a fox"
+	other := shared(t, "storyteller-q4_0.gguf")
+	stdout, stderr, code := inspect(t, "-diff", model, other, prompt)
+	if code != 0 || !strings.Contains(stdout, "\nThe first node further apart than 0.001 is embed (Embed): by ") {
+		t.Errorf("two quantisations: code %d, %s\n%s", code, stderr, stdout)
+	}
+	stdout, stderr, code = inspect(t, "-diff", "-all", "-bound", "0.05", model, other, prompt)
+	if code != 0 || !strings.Contains(stdout, "blk.2.ffn_down") || !strings.Contains(stdout, "\nThe first node further apart than 0.05 is blk.0.") {
+		t.Errorf("a wider bound: code %d, %s\n%s", code, stderr, stdout)
+	}
+	// Fused operations, instruction sets and devices make no difference at all.
+	for _, args := range [][]string{{"-unfused", "second"}, {"-unfused", "first", "-against", "cpu"}} {
+		stdout, stderr, code = inspect(t, append(args, "-diff", "-bound", "0", model, model, "Once")...)
+		if code != 0 || !strings.Contains(stdout, "No node is further apart than 0.") {
+			t.Errorf("%q: code %d, %s\n%s", args, code, stderr, stdout)
+		}
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-diff", model, other}, "2 arguments given"},
+		{[]string{"-diff", "-dot", model, other, "x"}, "-diff shows no graph"},
+		{[]string{"-diff", "-bound", "-1", model, other, "x"}, "-bound -1"},
+		{[]string{"-diff", "-unfused", "none", model, other, "x"}, "-unfused none"},
+		{[]string{"-diff", model, other, ""}, "no tokens"},
+		{[]string{"-diff", "main.go", other, "x"}, "not a GGUF file"},
+		{[]string{"-diff", model, other, strings.Repeat("fox ", 3000)}, "context"},
+	} {
+		if stdout, stderr, code := inspect(t, test.args...); stdout != "" || code != 1 || !strings.Contains(stderr, test.want) {
+			t.Errorf("%.80q: code %d, %q, want %q in %q", test.args, code, stdout, test.want, stderr)
+		}
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	nan := float32(math.NaN())
+	for _, test := range []struct {
+		a, b   []float32
+		want   distance
+		beyond bool
+	}{
+		{[]float32{3, 4}, []float32{3, 4}, distance{finite: true}, false},
+		{[]float32{3, 4}, []float32{3, 4.5}, distance{differing: 1, relative: 0.1, most: 0.5, at: 1, finite: true}, true},
+		{[]float32{nan, 4}, []float32{nan, 4}, distance{finite: true}, false},
+		{[]float32{1, 4}, []float32{nan, 4}, distance{differing: 1, relative: math.Inf(1), most: math.Inf(1)}, true},
+		{[]float32{0}, []float32{1}, distance{differing: 1, relative: math.Inf(1), most: 1, finite: true}, true},
+	} {
+		got := measure(test.a, test.b)
+		if got != test.want || got.beyond(0.05) != test.beyond {
+			t.Errorf("%v, %v: %+v, want %+v", test.a, test.b, got, test.want)
 		}
 	}
 }

@@ -1,18 +1,23 @@
-// Inspect shows what is in a GGUF file: metadata, tokenizer, tensors; or the graph that a
-// forward pass of its model would be, assigned to devices and with fused operations:
+// Inspect shows what is in a GGUF file: metadata, tokenizer, tensors; or the graph of a forward
+// pass exactly as it will run, with devices, fused operations, buffers and copies; or where two
+// models, or two ways to run one, part from each other on a prompt, node by node:
 //
 //	inspect MODEL.gguf
 //	inspect -dot -phase decode MODEL.gguf | dot -Tpng > decode.png
+//	inspect -svg MODEL.gguf > memory.svg
+//	inspect -diff MODEL-Q8_0.gguf MODEL-Q4_0.gguf "Once upon a time"
 //
 // The listing also works for files that this library cannot run, and says why it cannot.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/minfer/minfer"
@@ -29,7 +34,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, usage())
 		return 0
 	}
-	if err == nil && s.form != nil {
+	if err == nil && s.diff {
+		err = s.writeDiff(context.Background(), stdout)
+	} else if err == nil && s.form != nil {
 		err = s.writeGraph(stdout)
 	} else if err == nil {
 		err = s.writeListing(stdout)
@@ -43,9 +50,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // settings are the command line.
 type settings struct {
-	path     string
+	path     string   // of the file, unless two are compared
+	diff     bool     // compare
+	paths    []string // the two
+	prompt   string   // for both
+	bound    float64
+	against  string // devices of the second
+	unfused  string // which of the two go without fused operations
 	all      bool
-	form     func(*graph.Graph, io.Writer) error // how to write the graph; nil for the listing
+	form     func(*minfer.Schedule, io.Writer) error // how to write the graph; nil for the listing
 	forms    int
 	phase    string
 	tokens   int
@@ -58,12 +71,17 @@ func (s *settings) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("inspect", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.BoolVar(&s.all, "all", false, "show arrays and long strings whole")
-	f.BoolFunc("dot", "write the graph in the language of Graphviz", s.writeAs((*graph.Graph).WriteDOT))
-	f.BoolFunc("json", "write the graph as JSON", s.writeAs((*graph.Graph).WriteJSON))
-	f.BoolFunc("text", "write the graph in its text form", s.writeAs(func(g *graph.Graph, w io.Writer) error {
+	f.BoolFunc("dot", "write the graph in the language of Graphviz", s.writeAs((*minfer.Schedule).WriteDOT))
+	f.BoolFunc("json", "write the graph as JSON", s.writeAs((*minfer.Schedule).WriteJSON))
+	f.BoolFunc("text", "write the graph in its text form", s.writeAs(func(g *minfer.Schedule, w io.Writer) error {
 		_, err := io.WriteString(w, g.String())
 		return err
 	}))
+	f.BoolFunc("svg", "draw the memory of the graph", s.writeAs((*minfer.Schedule).WriteSVG))
+	f.BoolVar(&s.diff, "diff", false, "run two models on a prompt and say where they part: -diff A.gguf B.gguf \"prompt\"")
+	f.Float64Var(&s.bound, "bound", 1e-3, "with -diff: `distance` beyond which nodes count as apart, relative to their length")
+	f.StringVar(&s.against, "against", "", "with -diff: devices of the second run, if others than those of the first, such as `cuda,cpu`")
+	f.StringVar(&s.unfused, "unfused", "", "with -diff: `run` without fused operations: first, second or both")
 	f.StringVar(&s.phase, "phase", "prefill", "`phase` of the graph: prefill, which reads a prompt, or decode, which generates a token")
 	f.IntVar(&s.tokens, "tokens", 16, "`number` of tokens that the prefill graph reads, 2 or more")
 	f.IntVar(&s.context, "ctx", 0, "`tokens` that the cache of the graph holds; 0 is what a session has")
@@ -73,7 +91,7 @@ func (s *settings) flags() *flag.FlagSet {
 }
 
 // writeAs is a flag that chooses a form.
-func (s *settings) writeAs(form func(*graph.Graph, io.Writer) error) func(string) error {
+func (s *settings) writeAs(form func(*minfer.Schedule, io.Writer) error) func(string) error {
 	return func(string) error {
 		s.form = form
 		s.forms++
@@ -95,13 +113,25 @@ func parseSettings(args []string) (*settings, error) {
 		}
 		paths, args = append(paths, f.Arg(0)), f.Args()[1:]
 	}
-	if len(paths) != 1 {
+	switch {
+	case s.diff && len(paths) == 3:
+		s.paths, s.prompt = paths[:2], paths[2]
+	case s.diff:
+		return nil, fmt.Errorf("%d arguments given, -diff wants the paths of two GGUF files and a prompt", len(paths))
+	case len(paths) == 1:
+		s.path = paths[0]
+	default:
 		return nil, fmt.Errorf("%d files given, want the path of one GGUF file; -h lists the flags", len(paths))
 	}
-	s.path = paths[0]
 	switch {
+	case s.diff && s.form != nil:
+		return nil, errors.New("-diff shows no graph")
+	case !(s.bound >= 0):
+		return nil, fmt.Errorf("-bound %g: want 0 or more", s.bound)
+	case !slices.Contains([]string{"", "first", "second", "both"}, s.unfused):
+		return nil, fmt.Errorf("-unfused %s: want first, second or both", s.unfused)
 	case s.forms > 1:
-		return nil, errors.New("one of -dot, -json and -text is enough")
+		return nil, errors.New("one of -dot, -json, -svg and -text is enough")
 	case s.phase != "prefill" && s.phase != "decode":
 		return nil, fmt.Errorf("-phase %s: want prefill or decode", s.phase)
 	case s.tokens < 2:
@@ -132,15 +162,20 @@ func (s *settings) writeListing(w io.Writer) error {
 	return errors.Join(writeListing(w, f, s.path, s.all), f.Close())
 }
 
-func (s *settings) writeGraph(w io.Writer) error {
-	options := []minfer.Option{minfer.WithKVType(graph.F16)}
+// open opens a model on some devices, or on those that it prefers.
+func (s *settings) open(path, backends string, more ...minfer.Option) (*minfer.Model, error) {
+	options := append(more, minfer.WithKVType(graph.F16))
 	if s.kv == "f32" {
 		options = append(options, minfer.WithKVType(graph.F32))
 	}
-	if s.backends != "" {
-		options = append(options, minfer.WithBackends(strings.Split(s.backends, ",")...))
+	if backends != "" {
+		options = append(options, minfer.WithBackends(strings.Split(backends, ",")...))
 	}
-	model, err := minfer.Open(s.path, options...)
+	return minfer.Open(path, options...)
+}
+
+func (s *settings) writeGraph(w io.Writer) error {
+	model, err := s.open(s.path, s.backends)
 	if err != nil {
 		return err
 	}
@@ -152,9 +187,9 @@ func (s *settings) writeGraph(w io.Writer) error {
 	if p.Cells == 0 {
 		p.Cells = min(minfer.DefaultContext, model.Info().ContextLength)
 	}
-	g, err := model.Graph(p)
+	schedule, err := minfer.Explain(model, p)
 	if err != nil {
 		return err
 	}
-	return s.form(g, w)
+	return s.form(schedule, w)
 }
