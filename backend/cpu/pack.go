@@ -19,7 +19,7 @@ type packTask struct {
 	w   *kernels.Weight
 }
 
-func (t *packTask) run(_ *kernels.Scratch, lo, hi int) { kernels.Pack(t.dst, t.w, lo, hi) }
+func (t *packTask) run(s *kernels.Scratch, lo, hi int) { kernels.Pack(t.dst, t.w, lo, hi, s.Tier) }
 
 // pack copies matrices into the order in which the products read them, all into one piece
 // of memory on huge pages, and gives back what was copied. Loaded holds nil for what is

@@ -138,10 +138,12 @@ func BenchmarkPack(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			w := randWeight(b, name, 1024, 1024, 1)
 			p := mustPack(b, w)
-			b.SetBytes(int64(len(w.Data)))
-			for b.Loop() {
-				Pack(p.Data, w, 0, p.Blocks())
-			}
+			benchTiers(b, func(b *testing.B, tier Tier) {
+				b.SetBytes(int64(len(w.Data)))
+				for b.Loop() {
+					Pack(p.Data, w, 0, p.Blocks(), tier)
+				}
+			})
 		})
 	}
 }

@@ -3,6 +3,7 @@
 package kernels
 
 import (
+	"bytes"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -39,7 +40,7 @@ func TestPackedStaysWithin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		Pack(p.Data, w, 0, 2)
+		Pack(p.Data, w, 0, 2, Generic)
 		bias := floats(w.Out)
 		for _, tokens := range []int{1, 3, 4, 7} {
 			x, out := floats(tokens*w.In), floats(tokens*w.Out)
@@ -52,6 +53,29 @@ func TestPackedStaysWithin(t *testing.T) {
 				}
 				acts.Quantize(x, w.In, tokens, w.In)
 				MatMulPacked(out, w.Out, p, 0, 2, bias, &acts, &s)
+			}
+		}
+	}
+}
+
+// TestPackStaysWithin does so with what is packed, and where to.
+func TestPackStaysWithin(t *testing.T) {
+	for _, name := range formatNames {
+		f, _ := quant.Lookup(name)
+		for _, in := range []int{f.Block, 2 * f.Block, 37 * f.Block} {
+			w := randWeight(t, name, in, 32, 1)
+			copied := beforeGap(t, len(w.Data))
+			copy(copied, w.Data)
+			w.Data = copied
+			want := mustPack(t, w)
+			for _, tier := range Tiers() {
+				got := beforeGap(t, len(want.Data))
+				for b := range 2 {
+					Pack(got, w, b, b+1, tier)
+				}
+				if !bytes.Equal(got, want.Data) {
+					t.Errorf("%s, rows of %d, %v: differs from plain Go", name, in, tier)
+				}
 			}
 		}
 	}

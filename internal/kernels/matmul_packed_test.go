@@ -25,7 +25,7 @@ func mustPack(t testing.TB, w *Weight) *Packed {
 		t.Fatal(err)
 	}
 	for b := range p.Blocks() {
-		Pack(data, w, b, b+1)
+		Pack(data, w, b, b+1, Tiers()[b%len(Tiers())])
 	}
 	if data[n] != 0xa5 {
 		t.Fatalf("%s, %d by %d: packed beyond the end", w.Format.Name, w.Out, w.In)

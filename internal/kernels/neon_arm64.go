@@ -569,6 +569,11 @@ func encodeBF16NEON(dst *uint16, src *float32, n int)
 //go:noescape
 func scatterF16NEON(dst *uint16, src *float32, n int)
 
+// linesNEON makes 4*groups lines of 64 bytes, each of a word of 16 rows, which lie stride bytes apart.
+//
+//go:noescape
+func linesNEON(dst *byte, src *byte, stride int, groups int)
+
 // productF16NEONR1T1 multiplies rows of weights, 1 at once, with 1 tiles of 16 lanes.
 //
 //go:noescape

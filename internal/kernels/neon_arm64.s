@@ -24308,6 +24308,101 @@ loop:
 	BNE loop
 	RET
 
+// func linesNEON(dst *byte, src *byte, stride int, groups int)
+TEXT ·linesNEON(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD stride+16(FP), R2
+	MOVD groups+24(FP), R3
+
+loop:
+	MOVD R1, R4
+	WORD $0x3dc00080 // ldr q0, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00081 // ldr q1, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00082 // ldr q2, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00083 // ldr q3, [x4]
+	ADD R2, R4, R4
+	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
+	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
+	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
+	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
+	WORD $0x4ec63880 // zip1 v0.2d, v4.2d, v6.2d
+	WORD $0x4ec67882 // zip2 v2.2d, v4.2d, v6.2d
+	WORD $0x4ec738a1 // zip1 v1.2d, v5.2d, v7.2d
+	WORD $0x4ec778a3 // zip2 v3.2d, v5.2d, v7.2d
+	WORD $0x3d800000 // str q0, [x0]
+	WORD $0x3d801001 // str q1, [x0, #64]
+	WORD $0x3d802002 // str q2, [x0, #128]
+	WORD $0x3d803003 // str q3, [x0, #192]
+	WORD $0x3dc00080 // ldr q0, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00081 // ldr q1, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00082 // ldr q2, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00083 // ldr q3, [x4]
+	ADD R2, R4, R4
+	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
+	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
+	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
+	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
+	WORD $0x4ec63880 // zip1 v0.2d, v4.2d, v6.2d
+	WORD $0x4ec67882 // zip2 v2.2d, v4.2d, v6.2d
+	WORD $0x4ec738a1 // zip1 v1.2d, v5.2d, v7.2d
+	WORD $0x4ec778a3 // zip2 v3.2d, v5.2d, v7.2d
+	WORD $0x3d800400 // str q0, [x0, #16]
+	WORD $0x3d801401 // str q1, [x0, #80]
+	WORD $0x3d802402 // str q2, [x0, #144]
+	WORD $0x3d803403 // str q3, [x0, #208]
+	WORD $0x3dc00080 // ldr q0, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00081 // ldr q1, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00082 // ldr q2, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00083 // ldr q3, [x4]
+	ADD R2, R4, R4
+	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
+	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
+	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
+	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
+	WORD $0x4ec63880 // zip1 v0.2d, v4.2d, v6.2d
+	WORD $0x4ec67882 // zip2 v2.2d, v4.2d, v6.2d
+	WORD $0x4ec738a1 // zip1 v1.2d, v5.2d, v7.2d
+	WORD $0x4ec778a3 // zip2 v3.2d, v5.2d, v7.2d
+	WORD $0x3d800800 // str q0, [x0, #32]
+	WORD $0x3d801801 // str q1, [x0, #96]
+	WORD $0x3d802802 // str q2, [x0, #160]
+	WORD $0x3d803803 // str q3, [x0, #224]
+	WORD $0x3dc00080 // ldr q0, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00081 // ldr q1, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00082 // ldr q2, [x4]
+	ADD R2, R4, R4
+	WORD $0x3dc00083 // ldr q3, [x4]
+	ADD R2, R4, R4
+	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
+	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
+	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
+	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
+	WORD $0x4ec63880 // zip1 v0.2d, v4.2d, v6.2d
+	WORD $0x4ec67882 // zip2 v2.2d, v4.2d, v6.2d
+	WORD $0x4ec738a1 // zip1 v1.2d, v5.2d, v7.2d
+	WORD $0x4ec778a3 // zip2 v3.2d, v5.2d, v7.2d
+	WORD $0x3d800c00 // str q0, [x0, #48]
+	WORD $0x3d801c01 // str q1, [x0, #112]
+	WORD $0x3d802c02 // str q2, [x0, #176]
+	WORD $0x3d803c03 // str q3, [x0, #240]
+	ADD $16, R1, R1
+	ADD $256, R0, R0
+	SUBS $1, R3, R3
+	BNE loop
+	RET
+
 // func productF16NEONR1T1(acc *float32, w *float32, src *byte, accStride int, wStride int, tileStride int, segStride int, steps int, segs int, ahead int, join int)
 TEXT ·productF16NEONR1T1(SB), NOSPLIT, $0-88
 	MOVD acc+0(FP), R0

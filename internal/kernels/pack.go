@@ -13,9 +13,9 @@ const lineSize = 4 * PackedRows
 
 // Pack fills row blocks [block0, block1) of dst, which has PackedSize bytes. The weight must be
 // one that PackedSize accepts. Distinct row blocks may be packed at the same time.
-func Pack(dst []byte, w *Weight, block0, block1 int) {
+func Pack(dst []byte, w *Weight, block0, block1 int, tier Tier) {
 	size := rowBlockSize(w.Format, w.In)
-	p := packing{f: w.Format, l: packedLayouts[w.Format.Name], stride: w.rowBytes}
+	p := packing{tier: tier, f: w.Format, l: packedLayouts[w.Format.Name], stride: w.rowBytes}
 	for b := block0; b < block1; b++ {
 		r0, r1 := b*PackedRows, min((b+1)*PackedRows, w.Out)
 		p.dst, p.src, p.rows = dst[b*size:][:size], w.Data[r0*w.rowBytes:r1*w.rowBytes], r1-r0
@@ -29,6 +29,7 @@ func Pack(dst []byte, w *Weight, block0, block1 int) {
 
 // packing is a row block that is being packed.
 type packing struct {
+	tier         Tier
 	f            *quant.Format
 	l            *packedLayout // nil for floats
 	dst          []byte        // of the row block, what is left to be packed
@@ -62,10 +63,17 @@ func (p *packing) rowBlock(w *Weight) {
 
 // words makes lines of n words of each row from byte at of the block on.
 func (p *packing) words(lines []byte, at, n int) {
+	done := 0
+	if p.rows == PackedRows {
+		done = p.tier.lines(lines, p.src[at:], p.stride, n)
+	}
+	if done == n {
+		return
+	}
 	lines = lines[:n*lineSize]
 	for r := range p.rows {
-		src := p.src[r*p.stride+at:][:4*n]
-		for w := 4 * r; len(src) >= 4; w += lineSize {
+		src := p.src[r*p.stride+at:][:4*n][4*done:]
+		for w := done*lineSize + 4*r; len(src) >= 4; w += lineSize {
 			binary.LittleEndian.PutUint32(lines[w:], binary.LittleEndian.Uint32(src))
 			src = src[4:]
 		}
@@ -135,16 +143,16 @@ func (p *packing) superBlock() {
 	case "Q4_K":
 		p.halves(p.dst, 0, 0)
 		p.halves(p.dst[32:], 2, 0x80)
-		p.words(x[:], 4, 35)
-		p.scales4K(x[:])
-		p.nibbles4K(x[3*lineSize:])
+		p.words(x[:], 0, 36)
+		p.scales4K(x[lineSize:])
+		p.nibbles4K(x[4*lineSize:])
 	case "Q5_K":
 		p.halves(p.dst, 0, 0)
 		p.halves(p.dst[32:], 2, 0x80)
-		p.words(x[:], 4, 43)
-		p.scales4K(x[:])
-		p.bits(x[3*lineSize:], 4*lineSize)
-		p.nibbles4K(x[11*lineSize:])
+		p.words(x[:], 0, 44)
+		p.scales4K(x[lineSize:])
+		p.bits(x[4*lineSize:], 4*lineSize)
+		p.nibbles4K(x[12*lineSize:])
 	case "Q6_K":
 		p.halves(p.dst, 208, 0)
 		p.words(x[:], 0, 52)

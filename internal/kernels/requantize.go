@@ -46,7 +46,7 @@ func PackAs(dst []byte, format *quant.Format, w *Weight, block0, block1 int, s *
 			return err
 		}
 		rows := Weight{Format: format, In: w.In, Out: r1 - r0, Data: s.encoded, rowBytes: n}
-		Pack(dst[b*size:], &rows, 0, 1)
+		Pack(dst[b*size:], &rows, 0, 1, s.Tier)
 	}
 	return nil
 }

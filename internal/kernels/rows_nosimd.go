@@ -37,3 +37,5 @@ func (Tier) maximum([]float32) (m float32, n int) { return minusInf, 0 }
 func (Tier) rotatePairs(_, _, _, _ []float32) int { return 0 }
 
 func (Tier) scatterF16([]uint16, []float32) int { return 0 }
+
+func (Tier) lines(_, _ []byte, _, _ int) int { return 0 }

@@ -109,6 +109,7 @@ var same = map[string]uint32{
 	"fmla.4s": 0x4e20cc00, "fmls.4s": 0x4ea0cc00,
 	"fcmge.4s": 0x6e20e400, "fcmgt.4s": 0x6ea0e400, "fcmeq.4s": 0x4e20e400,
 	"fneg.4s": 0x6ea0f800, "fabs.4s": 0x4ea0f800,
+	"trn1.4s": 0x4e802800, "trn2.4s": 0x4e806800, "zip1.2d": 0x4ec03800, "zip2.2d": 0x4ec07800,
 	"scvtf.4s": 0x4e21d800, "fcvtns.4s": 0x4e21a800,
 }
 
