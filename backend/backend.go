@@ -55,8 +55,8 @@ type Weight struct {
 	// Table says that rows are looked up and no product is computed, so that a device need
 	// not bring the weight into the order of its products.
 	Table bool
-	// Release, if not nil, is called by a device that has made a copy and will not
-	// read Data again, so that the memory behind it can be given back.
+	// Release, if not nil, is called by a device that has made a copy. It gives back memory
+	// from which Data can be read again, such as pages of a mapped file, since loading may fail after it.
 	Release func()
 }
 

@@ -43,8 +43,9 @@ func available() error {
 // device is the open CPU. See the package comment.
 type device struct {
 	name    string
-	tier    kernels.Tier // Generic if weights are used where they are
-	round   bool         // products with float weights are computed from copies in Q8_0
+	tier    kernels.Tier
+	inPlace bool // products read weights where they lie
+	round   bool // products with float weights are computed from copies in Q8_0
 	pool    *pool
 	memory  memory
 	closed  bool
@@ -81,13 +82,11 @@ func open(c backend.Config) (backend.Backend, error) {
 	d := &device{
 		name:    c.Name,
 		tier:    tier,
+		inPlace: c.InPlace,
 		round:   c.RoundFloats,
 		pool:    newPool(c.Threads, tier),
 		weights: make(map[string]*weight),
 		ropes:   make(map[graph.RoPE]*ropeTable),
-	}
-	if c.InPlace {
-		d.tier = kernels.Generic
 	}
 	d.work.acts.Tier = d.tier
 	return d, nil

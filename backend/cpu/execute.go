@@ -29,7 +29,6 @@ func misshaped(format string, args ...any) error {
 // workspace is what operations use and leave for the next: it grows to the largest
 // need. The tasks are here so that handing one to the pool allocates nothing.
 type workspace struct {
-	pack    packTask
 	acts    kernels.QActs
 	floats  [2][]float32 // keys and values before they are stored, or up of a FusedFFN
 	k, v    kernels.KVRegion

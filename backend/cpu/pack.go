@@ -1,11 +1,14 @@
 package cpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"sync"
+
+	"golang.org/x/exp/slices"
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/internal/kernels"
@@ -13,17 +16,9 @@ import (
 	"github.com/minfer/minfer/internal/quant"
 )
 
-// packTask packs row blocks of a weight.
-type packTask struct {
-	dst []byte
-	w   *kernels.Weight
-}
-
-func (t *packTask) run(s *kernels.Scratch, lo, hi int) { kernels.Pack(t.dst, t.w, lo, hi, s.Tier) }
-
 // pack copies matrices into the order in which the products read them, all into one piece
 // of memory on huge pages, and gives back what was copied. Loaded holds nil for what is
-// known already. When it fails, nothing has been given back.
+// known already.
 func (d *device) pack(ctx context.Context, weights []backend.Weight, loaded []*weight, progress func(done, total int64)) error {
 	memory, err := d.roomFor(loaded)
 	if err != nil {
@@ -33,37 +28,34 @@ func (d *device) pack(ctx context.Context, weights []backend.Weight, loaded []*w
 		return errors.Join(err, memory.Close())
 	}
 	d.packed = append(d.packed, memory)
-	for _, w := range loaded {
-		if w == nil || w.packed == nil {
-			continue
-		}
-		w.matrix.Data = nil
-		if w.source.Release != nil {
-			w.source.Data = nil
-			w.source.Release()
-		}
-	}
 	return nil
 }
 
 // packs reports whether the device computes products with a copy of the weight.
 func (d *device) packs(w *weight) bool {
-	return w != nil && d.tier != kernels.Generic && w.vector == nil && !w.source.Table
+	return w != nil && w.vector == nil && !w.source.Table && (d.rounds(w) || d.tier != kernels.Generic && !d.inPlace)
 }
 
 // rounds reports whether the device computes products with the weight rounded to Q8_0.
 func (d *device) rounds(w *weight) bool {
-	return w != nil && d.round && w.vector == nil && !w.source.Table &&
-		!w.matrix.Integer() && w.matrix.In%d.rounded().Block == 0
+	return d.round && !w.matrix.Integer() && w.matrix.In%rounded.Block == 0
 }
 
 // rounded is the format that floats are rounded to.
-func (d *device) rounded() *quant.Format {
+var rounded = func() *quant.Format {
 	f, err := quant.Lookup("Q8_0")
 	if err != nil {
 		panic(err) // the format is one of the package's own
 	}
 	return f
+}()
+
+// packedFormat is the format of a weight's copy.
+func (d *device) packedFormat(w *weight) *quant.Format {
+	if d.rounds(w) {
+		return rounded
+	}
+	return w.matrix.Format
 }
 
 // roomFor makes memory for the copies.
@@ -91,94 +83,83 @@ func (d *device) roomFor(loaded []*weight) (*mmap.Mapping, error) {
 
 // packedSize is the bytes of a weight's copy.
 func (d *device) packedSize(w *weight) (int, error) {
-	format := w.matrix.Format
-	if d.rounds(w) {
-		format = d.rounded()
-	}
-	n, err := kernels.PackedSize(format, w.matrix.In, w.matrix.Out)
+	n, err := kernels.PackedSize(d.packedFormat(w), w.matrix.In, w.matrix.Out)
 	if err != nil {
 		return 0, misfit(w.source.Name, "%w", err)
 	}
 	return n, nil
 }
 
+// packInto makes the copies, the largest first: of what is packed, a weight has two copies only while it
+// is its turn, so that memory holds the whole model once and a small weight besides.
 func (d *device) packInto(ctx context.Context, free []byte, weights []backend.Weight, loaded []*weight, progress func(done, total int64)) error {
 	var done, total int64
+	order := make([]int, len(weights))
 	for i := range weights {
+		order[i] = i
 		total += int64(len(weights[i].Data))
 	}
-	for i, w := range loaded {
-		err := ctx.Err()
-		if err == nil && d.rounds(w) {
-			err = d.roundWeight(w)
-		}
-		if err == nil && d.packs(w) {
-			err = d.packWeight(w, free)
-		}
-		if err != nil {
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(weights[b].Data), len(weights[a].Data)) })
+	for _, i := range order {
+		w := loaded[i]
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if w != nil && w.packed != nil {
-			free = free[wholeLines(len(w.packed.Data)):]
+		if d.packs(w) {
+			n, err := d.packWeight(w, free)
+			if err != nil {
+				return err
+			}
+			free = free[wholeLines(n):]
 		}
 		if done += int64(len(weights[i].Data)); progress != nil {
 			progress(done, total)
 		}
 	}
-	d.work.pack = packTask{}
 	return nil
 }
 
-// packWeight makes the copy of a weight at the beginning of free.
-func (d *device) packWeight(w *weight, free []byte) error {
-	m := w.matrix
-	packed, err := kernels.NewPacked(m.Format, m.In, m.Out, free)
+// packWeight makes the copy of a weight at the beginning of free, and returns its size.
+func (d *device) packWeight(w *weight, free []byte) (int, error) {
+	m, format := w.matrix, d.packedFormat(w)
+	packed, err := kernels.NewPacked(format, m.In, m.Out, free)
 	if err != nil {
-		return misfit(w.source.Name, "%w", err)
+		return 0, misfit(w.source.Name, "%w", err)
 	}
-	d.work.pack = packTask{dst: packed.Data, w: m}
-	if err := d.pool.run(&d.work.pack, w.blocks(), costMove*m.In*kernels.PackedRows); err != nil {
-		return err
+	t := &packTask{dst: packed.Data, format: format, w: m}
+	if err := d.pool.run(t, packed.Blocks(), costMove*m.In*kernels.PackedRows); err != nil {
+		return 0, err
+	}
+	if t.err != nil {
+		return 0, misfit(w.source.Name, "%w", t.err)
 	}
 	w.packed = packed
-	return nil
+	w.matrix = &kernels.Weight{Format: format, In: m.In, Out: m.Out} // its bytes are not needed any more
+	w.source.Data = nil
+	if w.source.Release != nil {
+		w.source.Release()
+	}
+	return len(packed.Data), nil
 }
 
-// roundTask rounds rows of a weight. The first error stays.
-type roundTask struct {
+// packTask packs row blocks of a weight. The first error stays.
+type packTask struct {
 	dst    []byte
 	format *quant.Format
 	w      *kernels.Weight
-	size   int // bytes of a row
 
 	once sync.Once
 	err  error
 }
 
-func (t *roundTask) run(s *kernels.Scratch, lo, hi int) {
-	if err := kernels.QuantizeRows(t.dst[lo*t.size:hi*t.size], t.format, t.w, lo, hi, s); err != nil {
+func (t *packTask) run(s *kernels.Scratch, lo, hi int) {
+	if t.format == t.w.Format {
+		kernels.Pack(t.dst, t.w, lo, hi, s.Tier)
+		return
+	}
+	if err := kernels.PackAs(t.dst, t.format, t.w, lo, hi, s); err != nil {
 		t.once.Do(func() { t.err = err })
 	}
-}
-
-// roundWeight makes the weight's matrix one of Q8_0.
-func (d *device) roundWeight(w *weight) error {
-	m, format := w.matrix, d.rounded()
-	size, err := format.RowBytes(m.In)
-	if err != nil {
-		return misfit(w.source.Name, "%w", err)
-	}
-	t := &roundTask{dst: make([]byte, m.Out*size), format: format, w: m, size: size}
-	if err := d.pool.run(t, m.Out, costMove*m.In); err != nil {
-		return err
-	}
-	if t.err != nil {
-		return misfit(w.source.Name, "%w", t.err)
-	}
-	if w.matrix, err = kernels.NewWeight(format, m.In, m.Out, t.dst); err != nil {
-		return misfit(w.source.Name, "%w", err)
-	}
-	return nil
 }
 
 // wholeLines rounds bytes up, so that what follows them begins with a line of the cache.

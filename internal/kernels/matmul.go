@@ -61,6 +61,7 @@ type Scratch struct {
 	partial []float32 // results of a row block that is not whole
 	lines   []byte    // expanded weights
 	encoded []byte    // rows in another format
+	strip   strip
 }
 
 // intMatrix is what the plain products need of a weight, packed or not.
@@ -77,9 +78,18 @@ func (w *Weight) unpackRow(row *quant.IntRow, r int) { w.Format.Unpack(row, w.Ro
 //	out[t*outStride+r] = w[r] . x[t] + bias[r]
 //
 // bias is nil or has Out values. Calls with distinct rows may run at the same
-// time, each with its own Scratch. The tier of acts is Generic.
+// time, each with its own Scratch. With vectors, rows are packed on the way (see strip), and r0 is
+// a multiple of PackedRows.
 func MatMulInt(out []float32, outStride int, w *Weight, r0, r1 int, bias []float32, acts *QActs, s *Scratch) {
-	matMulIntRange(out, outStride, w, r0, r1, bias, acts, s)
+	if kernelsOf(acts.Tier) == nil {
+		matMulIntRange(out, outStride, w, r0, r1, bias, acts, s)
+		return
+	}
+	for r := r0; r < r1; {
+		p := s.strip.pack(w, r, r1, acts.Tier)
+		MatMulPacked(out[r:], outStride, p, 0, p.Blocks(), after(bias, r), acts, s)
+		r += p.Out
+	}
 }
 
 func matMulIntRange(out []float32, outStride int, w intMatrix, r0, r1 int, bias []float32, acts *QActs, s *Scratch) {
@@ -98,10 +108,27 @@ func matMulIntRange(out []float32, outStride int, w intMatrix, r0, r1 int, bias 
 //
 // bias is nil or has Out values. Calls with distinct rows or tokens may run at the
 // same time, each with its own Scratch. Any format will do: an integer one is
-// dequantised row by row, which is exact but not what a model's products use.
+// dequantised row by row, which is exact but not what a model's products use. With vectors, rows of a
+// float one are packed on the way, and r0 is a multiple of PackedRows.
 func MatMulFloat(out []float32, outStride int, w *Weight, r0, r1 int, bias []float32, x []float32, xStride, tokens int, s *Scratch) {
-	matMulFloatRows(out, outStride, w, r0, r1, x, xStride, tokens, s)
-	addBias(out, outStride, r0, r1, bias, tokens)
+	if w.Integer() || floatRoutinesOf(s.Tier) == nil {
+		matMulFloatRows(out, outStride, w, r0, r1, x, xStride, tokens, s)
+		addBias(out, outStride, r0, r1, bias, tokens)
+		return
+	}
+	for r := r0; r < r1; {
+		p := s.strip.pack(w, r, r1, s.Tier)
+		MatMulPackedFloat(out[r:], outStride, p, 0, p.Blocks(), after(bias, r), x, xStride, tokens, s)
+		r += p.Out
+	}
+}
+
+// after returns the bias of rows from r on.
+func after(bias []float32, r int) []float32 {
+	if bias == nil {
+		return nil
+	}
+	return bias[r:]
 }
 
 func addBias(out []float32, outStride, r0, r1 int, bias []float32, tokens int) {

@@ -69,6 +69,11 @@ func checkPackedFloat(t *testing.T, name string, in, out, tokens int) {
 				}
 			}
 			sameBits(t, fmt.Sprintf("%s %v %dx%d, %d tokens in parts", tier, name, out, in, tokens), got, want)
+			got = guarded(tokens * outStride)
+			for r := 0; r < out; r += 5 * PackedRows {
+				MatMulFloat(got, outStride, w, r, min(r+5*PackedRows, out), b, x, xStride, tokens, s)
+			}
+			sameBits(t, fmt.Sprintf("%s %v %dx%d, %d tokens, not packed before", tier, name, out, in, tokens), got, want)
 		}
 	}
 }

@@ -142,7 +142,13 @@ func comparePacked(t *testing.T, what string, w *Weight, x []float32, tokens int
 			MatMulPacked(out[1:], stride, p, b, b+n, bias, &acts, &s)
 			b += n
 		}
-		sameBits(t, fmt.Sprintf("%s, %v, %s, %d by %d, %d tokens", what, tier, w.Format.Name, w.Out, w.In, tokens), out, want)
+		shape := fmt.Sprintf("%s, %v, %s, %d by %d, %d tokens", what, tier, w.Format.Name, w.Out, w.In, tokens)
+		sameBits(t, shape, out, want)
+		out = guarded(tokens*stride + 2)
+		for r := 0; r < w.Out; r += 2 * PackedRows {
+			MatMulInt(out[1:], stride, w, r, min(r+2*PackedRows, w.Out), bias, &acts, &s)
+		}
+		sameBits(t, shape+", not packed before", out, want)
 	}
 }
 
@@ -291,7 +297,8 @@ func TestMatMulPackedSpecials(t *testing.T) {
 }
 
 func TestMatMulPackedAllocatesNothing(t *testing.T) {
-	w := mustPack(t, randWeight(t, "Q4_K", 256, 40, 1))
+	rows := randWeight(t, "Q4_K", 256, 40, 1)
+	w := mustPack(t, rows)
 	x, out := randFloats(9*256, 1), make([]float32, 9*40)
 	for _, tier := range Tiers() {
 		acts, s := QActs{Tier: tier}, Scratch{}
@@ -299,6 +306,7 @@ func TestMatMulPackedAllocatesNothing(t *testing.T) {
 			for _, tokens := range []int{9, 3, 1} {
 				acts.Quantize(x, 256, tokens, 256)
 				MatMulPacked(out, 40, w, 0, 3, nil, &acts, &s)
+				MatMulInt(out, 40, rows, 0, 40, nil, &acts, &s)
 				w.GetRow(out, 3, &s)
 			}
 		}); n != 0 {
