@@ -116,8 +116,9 @@ func WithThreads(n int) Option { return func(c *config) { c.threads = n } }
 func WithInstructions(name string) Option { return func(c *config) { c.instructions = name } }
 
 // WithWeightsInPlace computes from the weights where they lie, mapped from the file, instead of
-// copying them into an order that vector instructions read faster. It is for models that do not fit
-// into memory twice over while they are opened; it costs much of the speed.
+// from a copy in the order that vector instructions read. A model then opens at once, processes that open the
+// same file share its memory, and it may be larger than memory is. Each product brings the weights
+// into order as it goes: prompts are read nearly as fast, generation takes several times as long.
 func WithWeightsInPlace() Option { return func(c *config) { c.inPlace = true } }
 
 // WithRoundedFloats computes products with weights that the file stores as F32, F16 or BF16 from

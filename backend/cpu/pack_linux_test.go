@@ -66,7 +66,7 @@ func TestLoadingNeedsTheWeightsOnce(t *testing.T) {
 		t.Skip("this machine's tier makes no copies")
 	}
 	peak := memory(t, "VmHWM") - before
-	if most := 12 * size * 11 / 10; peak > most || peak < units*size*9/10 {
+	if most := units * size * 11 / 10; peak > most || peak < units*size*9/10 {
 		t.Errorf("%d bytes at most while %d were loaded, want %d at most", peak, units*size, most)
 	}
 }
