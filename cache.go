@@ -329,14 +329,22 @@ func (c *GraphCache) tryBatch() (err error) {
 func (c *GraphCache) reserve(j *job) error {
 	c.copies = c.copies[:0]
 	var err error
-	for {
+	for compacted := false; ; {
 		c.copies, err = j.cells.Append(len(j.tokens), c.copies)
 		if err := c.copyBlocks(); err != nil {
 			j.cells.Truncate(0) // what they hold is not what the books say
 			return fmt.Errorf("minfer: %w", err)
 		}
-		if !errors.Is(err, kvcells.ErrFull) {
+		scattered := errors.Is(err, kvcells.ErrScattered)
+		if !scattered && !errors.Is(err, kvcells.ErrFull) {
 			return err
+		}
+		if scattered && c.growBy == 0 && !compacted {
+			if err := c.pool.Compact(c.copyBlock); err != nil {
+				return fmt.Errorf("minfer: %w", err)
+			}
+			compacted = true
+			continue
 		}
 		if c.growBy == 0 {
 			return &CacheError{Needed: len(j.tokens), Free: c.pool.Free(), Cells: c.pool.Cells()}
@@ -349,28 +357,36 @@ func (c *GraphCache) reserve(j *job) error {
 	}
 }
 
-// copyBlocks makes the copies noted in c.copies, in every layer.
+// copyBlocks makes the copies noted in c.copies.
 func (c *GraphCache) copyBlocks() error {
 	for _, copy := range c.copies {
-		for layer := range c.model.hyper.Layers {
-			kv, ok := c.alloc.KVPair(layer)
-			if !ok {
-				continue
-			}
-			n := alloc.BlockBytes(kv)
-			if len(c.block) < 2*n {
-				c.block = make([]byte, 2*n)
-			}
-			k, v := c.block[:n], c.block[n:2*n]
-			if err := c.alloc.ReadKV(layer, copy.From, backend.KVBlock, k, v); err != nil {
-				return err
-			}
-			if err := c.alloc.WriteKV(layer, copy.To, backend.KVBlock, k, v); err != nil {
-				return err
-			}
+		if err := c.copyBlock(copy); err != nil {
+			return err
 		}
 	}
 	c.copies = c.copies[:0]
+	return nil
+}
+
+// copyBlock copies a block in every layer.
+func (c *GraphCache) copyBlock(copy kvcells.Copy) error {
+	for layer := range c.model.hyper.Layers {
+		kv, ok := c.alloc.KVPair(layer)
+		if !ok {
+			continue
+		}
+		n := alloc.BlockBytes(kv)
+		if len(c.block) < 2*n {
+			c.block = make([]byte, 2*n)
+		}
+		k, v := c.block[:n], c.block[n:2*n]
+		if err := c.alloc.ReadKV(layer, copy.From, backend.KVBlock, k, v); err != nil {
+			return err
+		}
+		if err := c.alloc.WriteKV(layer, copy.To, backend.KVBlock, k, v); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

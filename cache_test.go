@@ -1,6 +1,7 @@
 package minfer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -237,4 +238,45 @@ func attack(m *minfer.Model, cache *minfer.GraphCache, rng *rand.Rand, tokens []
 		}
 	}
 	return nil
+}
+
+// TestScatteredCells has a cache whose free cells lie one block here and one there, between those
+// of other sessions. A session gets them all, and everyone's keys and values are what they were.
+func TestScatteredCells(t *testing.T) {
+	const blocks, block = 24, 16
+	m := openStoryteller(t)
+	for _, batching := range []bool{true, false} {
+		cache := newCache(t, m, blocks*block, minfer.WithBatching(batching))
+		tokens := someTokens(m, blocks*block, 3)
+		want := evalAll(t, newSession(t, m), tokens)
+		sessions := make([]*minfer.Session, blocks)
+		for i := range sessions {
+			sessions[i] = newSession(t, m, minfer.WithCache(cache))
+			eval(t, sessions[i], tokens[:block-1]...)
+		}
+		for i := 1; i < blocks; i += 2 {
+			if err := sessions[i].Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for at := block - 1; at+block < blocks*block/2; at += block {
+			wantRow(t, fmt.Sprint("at ", at), eval(t, sessions[0], tokens[at:at+block]...), want[at+block-1])
+		}
+		if free := cache.Stats().FreeCells; free > block {
+			t.Errorf("%d cells are free at the end", free)
+		}
+		for i := 2; i < blocks; i += 2 {
+			wantRow(t, fmt.Sprint("session ", i), eval(t, sessions[i], tokens[block-1]), want[block-1])
+		}
+		var snapshot bytes.Buffer
+		if err := sessions[0].Save(&snapshot); err != nil {
+			t.Fatal(err)
+		}
+		restored, err := m.Restore(&snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer restored.Close()
+		wantRow(t, "restored", eval(t, restored), want[restored.Len()-1])
+	}
 }

@@ -177,8 +177,8 @@ func (e *snapshotWriter) layer(s *Session, layer, saved int) {
 		return
 	}
 	e.bytes([]byte{byte(id), byte(id >> 8)})
-	err = s.eachBlock(layer, saved, func(cell int, k, v []byte) error {
-		err := s.withCells(func() error { return s.cache.alloc.ReadKV(layer, cell, backend.KVBlock, k, v) })
+	err = s.eachBlock(layer, saved, func(at int, k, v []byte) error {
+		err := s.withCells(func() error { return s.cache.alloc.ReadKV(layer, s.cells.Cell(at), backend.KVBlock, k, v) })
 		if err != nil {
 			return err
 		}
@@ -204,9 +204,9 @@ func (m *Model) kvDeviceID(layer int) (backend.ID, error) {
 	return entry.ID, nil
 }
 
-// eachBlock calls f with the first cell of every block of the session's first tokens, and
-// with room for its keys and values.
-func (s *Session) eachBlock(layer, tokens int, f func(cell int, k, v []byte) error) error {
+// eachBlock calls f with the first position of every block of the session's first tokens, and
+// with room for its keys and values. The cells of a position can change between turns.
+func (s *Session) eachBlock(layer, tokens int, f func(at int, k, v []byte) error) error {
 	var n int
 	err := s.withCells(func() error {
 		kv, ok := s.cache.alloc.KVPair(layer)
@@ -221,7 +221,7 @@ func (s *Session) eachBlock(layer, tokens int, f func(cell int, k, v []byte) err
 	}
 	k, v := make([]byte, n), make([]byte, n)
 	for at := 0; at < tokens; at += backend.KVBlock {
-		if err := f(s.cells.Cell(at), k, v); err != nil {
+		if err := f(at, k, v); err != nil {
 			return err
 		}
 	}
@@ -406,13 +406,13 @@ func (d *snapshotReader) layers(s *Session, evaluated int) error {
 		if d.bytes(saved); d.err == nil && backend.ID(binary.LittleEndian.Uint16(saved)) != id {
 			return snapshotErrorf("layer %d was saved by a device of another kind", layer)
 		}
-		err = s.eachBlock(layer, evaluated, func(cell int, k, v []byte) error {
+		err = s.eachBlock(layer, evaluated, func(at int, k, v []byte) error {
 			d.bytes(k)
 			d.bytes(v)
 			if d.err != nil {
 				return d.failure()
 			}
-			return s.withCells(func() error { return c.alloc.WriteKV(layer, cell, backend.KVBlock, k, v) })
+			return s.withCells(func() error { return c.alloc.WriteKV(layer, s.cells.Cell(at), backend.KVBlock, k, v) })
 		})
 		if err != nil {
 			return err

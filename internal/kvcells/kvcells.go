@@ -30,21 +30,30 @@ type Copy struct {
 	From, To int // first cells of the blocks
 }
 
-// ErrFull is returned when the pool has too few free blocks.
-var ErrFull = errors.New("no free cells")
+// Why a sequence gets no cells.
+var (
+	// ErrFull: the pool has too few free blocks.
+	ErrFull = errors.New("no free cells")
+	// ErrScattered: it has enough of them, but no stretch that is long enough for a sequence that
+	// holds as many runs as it may. Pool.Compact cures that, unless forks share so much that only
+	// a copy of their own would have few enough runs.
+	ErrScattered = errors.New("free cells are scattered")
+)
 
-// Pool is the cells of one set of regions.
+// Pool is the cells of one set of regions. It knows the sequences that hold cells of it, so one
+// that is not used any more has to be truncated to nothing.
 type Pool struct {
 	block   int     // cells per block
 	maxRuns int     // runs that a sequence may hold
 	refs    []int32 // sequences that hold each block
 	free    int     // blocks that none holds
+	holders map[*Sequence]struct{}
 }
 
 // NewPool returns a pool of cells, a multiple of block, for sequences of at most
 // maxRuns runs.
 func NewPool(cells, block, maxRuns int) *Pool {
-	return &Pool{block: block, maxRuns: maxRuns, refs: make([]int32, cells/block), free: cells / block}
+	return &Pool{block: block, maxRuns: maxRuns, refs: make([]int32, cells/block), free: cells / block, holders: make(map[*Sequence]struct{})}
 }
 
 // Cells returns the size of the pool.
@@ -98,6 +107,7 @@ func (s *Sequence) Contiguous() bool {
 func (s *Sequence) Fork() *Sequence {
 	f := &Sequence{pool: s.pool, runs: slices.Clone(s.runs), length: s.length}
 	f.eachBlock(func(b int) { s.pool.refs[b]++ })
+	f.enlist()
 	return f
 }
 
@@ -118,15 +128,26 @@ func (s *Sequence) Truncate(n int) {
 	}
 	s.runs = slices.DeleteFunc(s.runs, func(r Run) bool { return r.Length == 0 })
 	s.length = n
+	s.enlist()
+}
+
+// enlist has the pool know the sequence for as long as it holds cells.
+func (s *Sequence) enlist() {
+	if s.length > 0 {
+		s.pool.holders[s] = struct{}{}
+	} else {
+		delete(s.pool.holders, s)
+	}
 }
 
 // Append gives cells to n more tokens. It appends the copies that the caller has to
-// make, in that order, to copies and returns them, also beside an error. With ErrFull the
-// sequence has as many tokens as before.
+// make, in that order, to copies and returns them, also beside an error. With ErrFull and
+// ErrScattered the sequence has as many tokens as before.
 func (s *Sequence) Append(n int, copies []Copy) ([]Copy, error) {
 	if n <= 0 {
 		return copies, nil
 	}
+	defer s.enlist()
 	p, before := s.pool, s.length
 	shared := s.lastShared()
 	need := p.blocks(s.length+n) - p.blocks(s.length)
@@ -136,10 +157,10 @@ func (s *Sequence) Append(n int, copies []Copy) ([]Copy, error) {
 	if need > p.free {
 		return copies, fmt.Errorf("kvcells: %d cells are needed and %d of %d are free: %w", n, p.Free(), p.Cells(), ErrFull)
 	}
+	if len(s.runs) > p.maxRuns || shared && len(s.runs) == p.maxRuns && s.splitsRun() {
+		return s.relocate(n, copies)
+	}
 	if shared {
-		if len(s.runs) == p.maxRuns && s.splitsRun() {
-			return s.relocate(n, copies)
-		}
 		copies = s.unshare(copies)
 	}
 	s.fillLast(&n)
@@ -242,7 +263,7 @@ func (s *Sequence) relocate(n int, copies []Copy) ([]Copy, error) {
 	start, size := p.largestHole()
 	if size < want {
 		return copies, fmt.Errorf("kvcells: a sequence in %d runs needs %d cells in a row and %d are free: %w",
-			len(s.runs), want*p.block, size*p.block, ErrFull)
+			len(s.runs), want*p.block, size*p.block, ErrScattered)
 	}
 	p.take(start, want)
 	to := start

@@ -2,6 +2,7 @@ package kvcells
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -53,14 +54,27 @@ func (w *world) append(t testing.TB, s *naive, n int) bool {
 	before := s.cells.Len()
 	copies, err := s.cells.Append(n, nil)
 	w.copy(copies)
+	if errors.Is(err, ErrScattered) {
+		if err := w.compact(math.MaxInt); err != nil {
+			t.Fatal(err)
+		}
+		copies, err = s.cells.Append(n, nil)
+		w.copy(copies)
+		if errors.Is(err, ErrScattered) && !w.shared() {
+			t.Fatalf("after Compact, Append(%d) = %v", n, err)
+		}
+	}
 	if err != nil {
-		if !errors.Is(err, ErrFull) {
-			t.Fatalf("Append(%d) = %v, want ErrFull", n, err)
+		if !errors.Is(err, ErrFull) && !errors.Is(err, ErrScattered) {
+			t.Fatalf("Append(%d) = %v, want ErrFull or ErrScattered", n, err)
 		}
 		if s.cells.Len() != before {
 			t.Fatalf("after ErrFull the length is %d, want %d", s.cells.Len(), before)
 		}
 		return false
+	}
+	if runs := s.cells.Runs(); len(runs) > testMaxRuns {
+		t.Fatalf("%d runs, want at most %d: %v", len(runs), testMaxRuns, runs)
 	}
 	for i := range n {
 		w.names++
@@ -68,6 +82,24 @@ func (w *world) append(t testing.TB, s *naive, n int) bool {
 		s.want = append(s.want, w.names)
 	}
 	return true
+}
+
+// compact compacts the pool; the copy after so many fails.
+func (w *world) compact(copies int) error {
+	return w.pool.Compact(func(c Copy) error {
+		if copies--; copies < 0 {
+			return errCopy
+		}
+		w.copy([]Copy{c})
+		return nil
+	})
+}
+
+var errCopy = errors.New("no copy is made")
+
+// shared reports whether any block is in several sequences.
+func (w *world) shared() bool {
+	return slices.IndexFunc(w.pool.refs, func(r int32) bool { return r > 1 }) >= 0
 }
 
 func (w *world) fork(s *naive) *naive {
@@ -119,9 +151,6 @@ func (w *world) checkSequence(t testing.TB, s *naive) {
 		t.Fatalf("length is %d, want %d", s.cells.Len(), len(s.want))
 	}
 	runs := s.cells.Runs()
-	if len(runs) > testMaxRuns {
-		t.Fatalf("%d runs, want at most %d: %v", len(runs), testMaxRuns, runs)
-	}
 	var cells []int
 	for i, r := range runs {
 		if r.Start%testBlock != 0 || r.Length <= 0 || i < len(runs)-1 && r.Length%testBlock != 0 {
@@ -184,8 +213,13 @@ func (w *world) step(t testing.TB, rng *rand.Rand) {
 	case 4:
 		w.close(i)
 	case 5:
-		if rng.IntN(8) == 0 {
+		switch rng.IntN(8) {
+		case 0:
 			w.grow(1 + rng.IntN(4))
+		case 1:
+			if err := w.compact(rng.IntN(20)); err != nil && !errors.Is(err, errCopy) {
+				t.Fatal(err)
+			}
 		}
 	case 6, 7:
 		w.append(t, s, 1+rng.IntN(4*testBlock))
@@ -215,6 +249,11 @@ func FuzzSequences(f *testing.F) {
 				w.fork(s)
 			case 2:
 				w.truncate(s, int(b)/5)
+			case 3:
+				if b%3 == 0 {
+					w.compact(int(b) / 15)
+				}
+				w.append(t, s, 1+int(b)/5)
 			default:
 				w.append(t, s, 1+int(b)/5)
 			}
@@ -244,6 +283,57 @@ func TestUnsharingKeepsTheLimitOfRuns(t *testing.T) {
 			t.Fatal("no room in a pool that has it")
 		}
 		w.check(t)
+	}
+}
+
+// TestAnyFreeCell takes the free cells of a pool whose blocks belong to many sequences in turn: as
+// long as there are any, they can be had.
+func TestAnyFreeCell(t *testing.T) {
+	const blocks = 40
+	w := newWorld(blocks)
+	for range blocks {
+		w.append(t, w.open(), 1+len(w.live)%testBlock)
+	}
+	for i := range w.live {
+		if i%2 == 1 {
+			w.truncate(w.live[i], 0)
+		}
+	}
+	// Every other block is free, and one sequence gets all of them.
+	s := w.live[0]
+	for w.pool.Free() > 0 {
+		if !w.append(t, s, testBlock) {
+			t.Fatalf("no cells, but %d are free", w.pool.Free())
+		}
+		w.check(t)
+	}
+	if got := len(s.want); got < blocks/2*testBlock {
+		t.Errorf("the sequence has %d cells", got)
+	}
+}
+
+// TestCompactFails fails at every copy. Nothing is lost, and the next attempt succeeds.
+func TestCompactFails(t *testing.T) {
+	for copies := range 60 {
+		w := newWorld(24)
+		rng := rand.New(rand.NewPCG(uint64(copies), 3))
+		for range 60 {
+			w.step(t, rng)
+		}
+		err := w.compact(copies)
+		w.check(t)
+		if err == nil {
+			continue
+		}
+		if err := w.compact(math.MaxInt); err != nil {
+			t.Fatal(err)
+		}
+		w.check(t)
+		for _, s := range w.live {
+			if s.cells.Len() > 0 && !w.shared() && len(s.cells.Runs()) != 1 {
+				t.Errorf("alone on its blocks, a sequence lies in %v", s.cells.Runs())
+			}
+		}
 	}
 }
 
