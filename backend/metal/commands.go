@@ -1,0 +1,206 @@
+//go:build cgo && (darwin || metalemu)
+
+package metal
+
+// #include <stdlib.h>
+// #include "bridge.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/progrium/darwinkit/macos/metal"
+	"github.com/progrium/darwinkit/objc"
+)
+
+// commands collects the dispatches of a split and hands them to the device as one command buffer when somebody has to
+// see results. Nothing waits in between.
+//
+// Dispatches may run side by side: a barrier goes before one that reads or writes what an earlier one since the last
+// barrier wrote, or writes what it read.
+type commands struct {
+	gpu    *gpu
+	device string // its name, for errors
+
+	pending []C.metal_dispatch
+	labels  []label // of pending
+	running []batch
+
+	touched []touch // by pending and running commands
+	since   int     // index of the first touch since the last barrier
+}
+
+// label says what a dispatch is for.
+type label struct{ node, kernel string }
+
+// batch is a command buffer on its way.
+type batch struct {
+	buffer metal.CommandBufferObject
+	labels []label
+}
+
+// touch is a use of memory by a command.
+type touch struct {
+	region
+	write bool
+}
+
+// CommandError is the failure of commands on the device. Metal says which command buffer it was and not which dispatch, so
+// the error names the nodes that the command buffer was for.
+type CommandError struct {
+	Device      string
+	First, Last string   // the nodes
+	Kernels     []string // the kernels, each once
+	Text        string   // Metal's
+}
+
+// Error returns the nodes, the kernels and Metal's text.
+func (e *CommandError) Error() string {
+	nodes := fmt.Sprintf("node %q", e.First)
+	if e.First != e.Last {
+		nodes = fmt.Sprintf("nodes %q to %q", e.First, e.Last)
+	}
+	return fmt.Sprintf("metal: %s failed at %s, in kernels %v: %s", e.Device, nodes, e.Kernels, e.Text)
+}
+
+// idle reports whether no commands are pending or running.
+func (c *commands) idle() bool { return len(c.pending) == 0 && len(c.running) == 0 }
+
+// conflicts reports whether the host has to wait before it reads, or writes, a region.
+func (c *commands) conflicts(r region, write bool) bool {
+	for i := len(c.touched) - 1; i >= 0; i-- {
+		if t := &c.touched[i]; (write || t.write) && t.overlaps(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// flush hands the pending dispatches to the device.
+func (c *commands) flush() (err error) {
+	if len(c.pending) == 0 {
+		return nil
+	}
+	objc.WithAutoreleasePool(func() {
+		buffer := c.gpu.queue.CommandBuffer()
+		encoder := buffer.ComputeCommandEncoderWithDispatchType(metal.DispatchTypeConcurrent)
+		text := C.metal_encode(encoder.Ptr(), &c.pending[0], C.int(len(c.pending)))
+		metal.CommandEncoderObject{Object: encoder.Object}.EndEncoding() // darwinkit's compute encoder does not have it
+		if text != nil {
+			err = c.failure(c.labels, C.GoString(text))
+			C.free(unsafe.Pointer(text))
+			return
+		}
+		buffer.Commit()
+		buffer.Retain()
+		c.running = append(c.running, batch{buffer, append([]label(nil), c.labels...)})
+	})
+	c.pending, c.labels = c.pending[:0], c.labels[:0]
+	return err
+}
+
+// finish waits until all commands are done, and returns the first failure among them.
+func (c *commands) finish() error {
+	err := c.flush()
+	for _, b := range c.running {
+		objc.WithAutoreleasePool(func() {
+			b.buffer.WaitUntilCompleted()
+			if err == nil && b.buffer.Status() == metal.CommandBufferStatusError {
+				err = c.failure(b.labels, b.buffer.Error().LocalizedDescription())
+			}
+		})
+		b.buffer.Release()
+	}
+	c.running = c.running[:0]
+	c.touched, c.since = c.touched[:0], 0
+	return err
+}
+
+func (c *commands) failure(labels []label, text string) error {
+	e := &CommandError{Device: c.device, First: labels[0].node, Last: labels[len(labels)-1].node, Text: text}
+	seen := make(map[string]bool)
+	for _, l := range labels {
+		if !seen[l.kernel] {
+			seen[l.kernel] = true
+			e.Kernels = append(e.Kernels, l.kernel)
+		}
+	}
+	return e
+}
+
+// dispatch is a kernel to be run: on which memory, with which grid.
+type dispatch struct {
+	node    string
+	kernel  string
+	groups  [3]int // threadgroups
+	threads int    // of a threadgroup
+	shared  [C.METAL_SHARED]int
+	reads   []region // bound to the first buffers, in order
+	writes  []region // bound to the next
+	args    []byte   // bound after them
+}
+
+// add appends a dispatch to the pending ones.
+func (c *commands) add(d *dispatch) error {
+	p, err := c.gpu.pipeline(d.kernel)
+	if err != nil {
+		return err
+	}
+	if d.threads > p.maxThreads {
+		return fmt.Errorf("metal: kernel %s needs %d threads in a threadgroup, the device runs it with %d at most", d.kernel, d.threads, p.maxThreads)
+	}
+	var n C.metal_dispatch
+	n.pipeline = p.state.Ptr()
+	for _, list := range [2][]region{d.reads, d.writes} {
+		for _, r := range list {
+			n.buffer[n.buffers] = r.block.buffer.Ptr()
+			n.offset[n.buffers] = C.uint64_t(r.from)
+			n.buffers++
+		}
+	}
+	n.bytes = C.uint32_t(copy(unsafe.Slice((*byte)(&n.args[0]), len(n.args)), d.args))
+	for i, g := range d.groups {
+		n.groups[i] = C.uint32_t(g)
+	}
+	n.threads = [3]C.uint32_t{C.uint32_t(d.threads), 1, 1}
+	for i, s := range d.shared {
+		n.shared[i] = C.uint32_t((s + 15) &^ 15)
+	}
+	if c.ordered(d) {
+		n.barrier = 1
+		c.since = len(c.touched)
+	}
+	for _, r := range d.reads {
+		if !r.block.constant {
+			c.touched = append(c.touched, touch{r, false})
+		}
+	}
+	for _, r := range d.writes {
+		c.touched = append(c.touched, touch{r, true})
+	}
+	c.pending = append(c.pending, n)
+	c.labels = append(c.labels, label{d.node, d.kernel})
+	return nil
+}
+
+// ordered reports whether a dispatch has to come after those since the last barrier.
+func (c *commands) ordered(d *dispatch) bool {
+	for i := len(c.touched) - 1; i >= c.since; i-- {
+		t := &c.touched[i]
+		for _, r := range d.writes {
+			if t.overlaps(r) {
+				return true
+			}
+		}
+		if !t.write {
+			continue
+		}
+		for _, r := range d.reads {
+			if t.overlaps(r) {
+				return true
+			}
+		}
+	}
+	return false
+}
