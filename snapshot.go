@@ -93,7 +93,10 @@ func (h hostWriter) Write(p []byte) (n int, err error) {
 
 // SaveFile writes the session to a file. A file of that name is replaced only when the
 // new one is complete.
-func (s *Session) SaveFile(path string) (err error) {
+func (s *Session) SaveFile(path string) error { return saveFile(path, s.Save) }
+
+// saveFile has save write a file, and puts it in its place when it is complete.
+func saveFile(path string, save func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
 	if err != nil {
 		return fmt.Errorf("minfer: saving the session: %w", err)
@@ -103,7 +106,7 @@ func (s *Session) SaveFile(path string) (err error) {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	if err := s.Save(f); err != nil {
+	if err := save(f); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
