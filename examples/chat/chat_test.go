@@ -73,6 +73,9 @@ func TestConversation(t *testing.T) {
 		"/clear",
 		"Repeat: key fox Rome seven shy Nora\r",
 		"/stats",
+		"/thoughts",
+		"/fold",
+		"/save",
 		"/nonsense",
 		"/help",
 		"/exit",
@@ -102,6 +105,9 @@ Key fox Rome seven shy Nora.
 		" of 1024 tokens\n",
 		"answers   4\n",
 		"sampling  temperature 0, top-k 40, top-p 0.95, min-p 0.05, seed 7\n",
+		"[there are no thoughts]",
+		"[thoughts are shown]",
+		"[there is no file to save to; -session FILE names one]",
 		"[/nonsense is no command; /help lists them]",
 		help,
 	} {
@@ -176,17 +182,52 @@ func TestLimits(t *testing.T) {
 	if stdout != "One, two, three\n" || code != 0 || !strings.Contains(stderr, "[stopped after 5 tokens, which is -n]") {
 		t.Errorf("-n 5: %q, code %d\n%s", stdout, code, stderr)
 	}
-	stdout, stderr, code = chat(t, "Count to 12.\nCount to 12.\n/clear\nWhat is 3 + 4?\n", "-temp", "0", "-ctx", "30")
-	if stdout != "One, two, three, four, five, six\n3 plus 4 is 7.\n" || code != 0 {
+	stdout, stderr, code = chat(t, "Count to 12.\nWhat is 3 + 4?\n"+strings.Repeat("long ", 40)+"\nWhat is 3 + 4?\n", "-temp", "0", "-ctx", "30")
+	if stdout != "One, two, three, four, five, six\n3 plus 4 is 7.\n3 plus 4 is 7.\n" || code != 0 {
 		t.Errorf("-ctx 30: %q, code %d", stdout, code)
 	}
 	for _, note := range []string{
-		"[stopped: the context of 30 tokens is full; /clear begins anew, -ctx makes room for up to 1024]",
-		"[no answer: the conversation takes 51 tokens and the context holds 30; /clear begins anew, -ctx makes room for up to 1024]",
+		"[stopped: the context of 30 tokens is full; -ctx makes room for up to 1024]",
+		"[the context of 30 tokens is full: the oldest question and its answer are forgotten; -ctx makes room for up to 1024]",
+		" tokens and the context holds 30; -ctx makes room for up to 1024]",
 	} {
 		if !strings.Contains(stderr, note) {
 			t.Errorf("%q is not in:\n%s", note, stderr)
 		}
+	}
+}
+
+// TestSession leaves a conversation and takes it up again, by lines and by a question.
+func TestSession(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "talk")
+	args := []string{"-temp", "0", "-session", file, "-n", "24"}
+	if _, stderr, code := chat(t, "/save\nHello\n/save\n", args...); code != 0 || !strings.Contains(stderr, "[there is nothing new]") || !strings.Contains(stderr, "[saved]") {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	together, _, _ := chat(t, "Hello\nYes please\nWhat is 3 + 4?\n", "-temp", "0", "-n", "24")
+	second, stderr, code := chat(t, "", append(args, "Yes please")...)
+	if code != 0 || !strings.Contains(together, "\n"+second) || !regexp.MustCompile(`prompt: \d+ tokens \(and [1-9]\d* kept\)`).MatchString(stderr) {
+		t.Errorf("code %d: %q\n%s", code, second, stderr)
+	}
+	third, stderr, code := chat(t, "What is 3 + 4?\n/history\n", args...)
+	if code != 0 || !strings.HasSuffix(together, third) {
+		t.Errorf("code %d: %q", code, third)
+	}
+	for _, note := range []string{"[goes on with " + file + ": 2 questions so far;", "\nuser: Hello\n", "\nuser: What is 3 + 4?\nassistant: 3 plus 4 is 7.\n"} {
+		if !strings.Contains(stderr, note) {
+			t.Errorf("%q is not in:\n%s", note, stderr)
+		}
+	}
+	if _, stderr, code := chat(t, "", "-session", file, "-ctx", "20", "Hello"); code != 1 || !strings.Contains(stderr, "for a context of 20") || strings.Count(stderr, "chat: ") != 1 {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	write(t, file, []byte("nonsense"))
+	before, _ := os.ReadFile(file)
+	if _, stderr, code := chat(t, "", append(args, "Hello")...); code != 1 || !strings.Contains(stderr, "talk: ") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if after, _ := os.ReadFile(file); !bytes.Equal(before, after) {
+		t.Error("a file that is no session was replaced")
 	}
 }
 

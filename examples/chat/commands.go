@@ -12,9 +12,14 @@ var errExit = errors.New("exit")
 const help = `/regen        give the last answer again, differently
 /clear        forget the conversation, but for the system message
 /system TEXT  set the system message; without TEXT show it; with - remove it
+/history      show the conversation
+/thoughts     show what the model thought before its last answer
+/fold         show thoughts as they come, or only that there are some
 /stats        tokens, speed and memory
+/save         keep the conversation in the file of -session now
 /exit         leave; so do Ctrl+D, and Ctrl+C twice
-A line that ends with \ goes on in the next one. Ctrl+C stops an answer.`
+Alt+Enter begins a new line; a line that ends with \ goes on in the next one. Ctrl+C stops an
+answer.`
 
 // command runs a command, or returns the answer that the line asks for, if any.
 func (c *conversation) command(text string) (turn, error) {
@@ -30,6 +35,15 @@ func (c *conversation) command(text string) (turn, error) {
 		c.notes.say("[the conversation is forgotten]")
 	case name == "/system":
 		c.system(argument)
+	case name == "/history":
+		c.history()
+	case name == "/thoughts":
+		c.notes.say("%s", c.lastThoughts())
+	case name == "/fold":
+		c.thoughts.folded = !c.thoughts.folded
+		c.notes.say("%s", map[bool]string{true: "[thoughts are folded]", false: "[thoughts are shown]"}[c.thoughts.folded])
+	case name == "/save":
+		return nil, c.saveNow()
 	case name == "/stats":
 		c.notes.say("%s", c.stats())
 	case name == "/help":
@@ -57,6 +71,35 @@ func (c *conversation) regenerate() turn {
 		}
 	}
 	c.notes.say("[there is no answer yet]")
+	return nil
+}
+
+func (c *conversation) history() {
+	for _, m := range c.chat.Messages() {
+		c.notes.say("%s: %s", m.Role, harmless(strings.TrimSpace(m.Content)))
+	}
+}
+
+func (c *conversation) lastThoughts() string {
+	if text := harmless(strings.TrimSpace(c.thoughts.text.String())); text != "" {
+		return text
+	}
+	return "[there are no thoughts]"
+}
+
+// saveNow keeps the conversation before its end.
+func (c *conversation) saveNow() error {
+	switch {
+	case c.settings.session == "":
+		c.notes.say("[there is no file to save to; -session FILE names one]")
+	case c.answers == 0:
+		c.notes.say("[there is nothing new]")
+	default:
+		if err := c.save(); err != nil {
+			return err
+		}
+		c.notes.say("[saved]")
+	}
 	return nil
 }
 

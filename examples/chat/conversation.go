@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"os/signal"
 	"strings"
-	"unicode"
 
 	"github.com/minfer/minfer"
 )
@@ -20,9 +20,10 @@ type conversation struct {
 	model    *minfer.Model
 	session  *minfer.Session
 	chat     *minfer.Chat
-	stdout   io.Writer
-	terminal bool // the answers go to one
+	screen   *screen // for answers
 	notes    *notes
+	status   *status
+	thoughts *thoughts
 	answers  int          // given so far
 	total    minfer.Usage // of all answers
 }
@@ -32,14 +33,64 @@ func openConversation(s *settings, stdout io.Writer, notes *notes) (*conversatio
 	if err != nil {
 		return nil, explain(err)
 	}
-	session, err := model.NewSession(s.sessionOptions()...)
-	if err != nil {
-		return nil, errors.Join(err, model.Close())
+	status := newStatus(notes)
+	c := &conversation{
+		settings: s, model: model, screen: newScreen(stdout), notes: notes, status: status,
+		thoughts: &thoughts{notes: notes, status: status, folded: s.fold},
 	}
-	return &conversation{
-		settings: s, model: model, session: session, chat: session.Chat(s.chatOptions()...),
-		stdout: stdout, terminal: isTerminal(stdout), notes: notes,
-	}, nil
+	if err := c.begin(); err != nil {
+		return nil, errors.Join(c.explain(err), model.Close())
+	}
+	return c, nil
+}
+
+// begin makes the chat, or takes up the saved one.
+func (c *conversation) begin() (err error) {
+	s := c.settings
+	options := s.chatOptions()
+	options = append(options, minfer.DropOldest(s.room(c.model.Info()), c.dropped))
+	if s.session != "" {
+		c.chat, err = c.model.RestoreChatFile(s.session, s.sessionOptions(), options...)
+		if err == nil {
+			c.session = c.chat.Session()
+			if s.system != "" {
+				c.chat.SetSystem(s.system)
+			}
+			return nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: %w", s.session, err)
+		}
+	}
+	if c.session, err = c.model.NewSession(s.sessionOptions()...); err != nil {
+		return err
+	}
+	c.chat = c.session.Chat(options...)
+	return nil
+}
+
+// save keeps the conversation, if it is to be kept.
+func (c *conversation) save() error {
+	if c.settings.session == "" || c.answers == 0 {
+		return nil
+	}
+	return c.chat.SaveFile(c.settings.session)
+}
+
+// dropped says that the beginning of the conversation is gone.
+func (c *conversation) dropped(messages []minfer.Message) {
+	c.status.clear()
+	turns := 0
+	for _, m := range messages {
+		if m.Role == "user" {
+			turns++
+		}
+	}
+	what := "question and its answer"
+	if turns > 1 {
+		what = fmt.Sprintf("%d questions and their answers", turns)
+	}
+	c.notes.say("[the context of %d tokens is full: the oldest %s are forgotten%s]", c.session.Context(), what, c.moreRoom())
 }
 
 // close frees the model and, with it, the session.
@@ -54,7 +105,7 @@ func (c *conversation) ask(question string) error {
 	if c.answers > 0 {
 		c.notes.say("%s", speed(c.session.Usage()))
 	}
-	return c.explain(err)
+	return errors.Join(c.explain(err), c.save())
 }
 
 // turn is an answer that has not begun: a method of the chat that lacks its context and
@@ -81,7 +132,7 @@ func (c *conversation) answer(begin turn) error {
 	}
 	switch finish {
 	case minfer.FinishedLength:
-		c.notes.say("[stopped after %d tokens, which is -n]", c.settings.maxTokens)
+		c.notes.say("[stopped after %s, which is -n]", tokens(c.settings.maxTokens))
 	case minfer.FinishedContext:
 		c.notes.say("[stopped: the context of %d tokens is full%s]", c.session.Context(), c.moreRoom())
 	}
@@ -92,76 +143,45 @@ func (c *conversation) answer(begin turn) error {
 func (c *conversation) explain(err error) error {
 	var full *minfer.ContextError
 	if errors.As(err, &full) {
-		return fmt.Errorf("no answer: the conversation takes %d tokens and the context holds %d%s", full.Have+full.More, full.Context, c.moreRoom())
+		return fmt.Errorf("no answer: the message takes %d tokens and the context holds %d%s", full.Have+full.More, full.Context, c.moreRoom())
 	}
 	return explain(err)
 }
 
 // moreRoom says what helps against a full context.
 func (c *conversation) moreRoom() string {
-	var ways []string
-	if c.settings.prompt == "" {
-		ways = append(ways, "/clear begins anew")
-	}
 	if trained := c.model.Info().ContextLength; trained > c.session.Context() {
-		ways = append(ways, fmt.Sprintf("-ctx makes room for up to %d", trained))
+		return fmt.Sprintf("; -ctx makes room for up to %d", trained)
 	}
-	if len(ways) == 0 {
-		return ""
-	}
-	return "; " + strings.Join(ways, ", ")
+	return ""
 }
 
-// stream prints the pieces of an answer, and says whether there were any. Thoughts are notes.
+// stream shows the pieces of an answer, and says whether there were any. Thoughts are apart.
 func (c *conversation) stream(pieces iter.Seq2[minfer.Piece, error]) (finish minfer.FinishReason, begun bool, err error) {
-	last, thinking := "", false
+	c.status.begin()
+	c.thoughts.begin()
 	defer func() {
-		if thinking {
-			c.notes.say("")
-		}
-		if begun && !strings.HasSuffix(last, "\n") {
-			_, e := io.WriteString(c.stdout, "\n")
-			err = errors.Join(err, e)
-		}
+		c.status.clear()
+		c.thoughts.end()
+		err = errors.Join(err, c.screen.end())
 	}()
 	for piece, err := range pieces {
 		if err != nil {
 			return finish, begun, err
 		}
 		begun, finish = true, piece.Finish
-		text := piece.Text
-		if c.terminal {
-			text = harmless(text)
-		}
-		if text == "" {
-			continue
-		}
-		if piece.Reasoning {
-			c.notes.write(text)
-			thinking = true
-			continue
-		}
-		if thinking {
-			c.notes.say("\n")
-			thinking = false
-		}
-		last = text
-		if _, err := io.WriteString(c.stdout, text); err != nil {
-			return finish, begun, err
+		switch {
+		case piece.Reasoning && piece.Text != "":
+			c.thoughts.add(piece.Text)
+		case piece.Text != "":
+			c.status.clear()
+			c.thoughts.end()
+			if err := c.screen.write(piece.Text); err != nil {
+				return finish, begun, err
+			}
 		}
 	}
 	return finish, begun, nil
-}
-
-// harmless is text without the control characters by which a terminal is steered: a model
-// may say anything.
-func harmless(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return -1
-		}
-		return r
-	}, text)
 }
 
 // generateOptions gives each answer a seed of its own, so that /regen gives another
@@ -169,7 +189,10 @@ func harmless(text string) string {
 func (c *conversation) generateOptions() []minfer.GenerateOption {
 	sampling := c.settings.sampling
 	sampling.Seed += uint64(c.answers)
-	return []minfer.GenerateOption{minfer.WithSampling(sampling), minfer.MaxTokens(c.settings.maxTokens)}
+	return []minfer.GenerateOption{
+		minfer.WithSampling(sampling), minfer.MaxTokens(c.settings.maxTokens),
+		minfer.OnPromptProgress(func(done, total int) { c.status.show("reading: %d of %s", done, tokens(total)) }),
+	}
 }
 
 func (c *conversation) count(u minfer.Usage) {
@@ -193,15 +216,13 @@ func (c *conversation) converse(lines lineReader) error {
 	c.welcome()
 	for {
 		text, err := readMessage(lines)
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
+		if err == nil {
+			err = c.handle(text, lines.Interactive())
 		}
-		if err := c.handle(text, lines.Interactive()); errors.Is(err, errExit) {
-			return nil
+		if errors.Is(err, io.EOF) || errors.Is(err, errExit) {
+			return c.save()
 		} else if err != nil {
-			return err
+			return errors.Join(err, c.save())
 		}
 	}
 }
@@ -209,10 +230,19 @@ func (c *conversation) converse(lines lineReader) error {
 func (c *conversation) welcome() {
 	if c.settings.model == "" {
 		c.notes.say("%s", storytellerWelcome)
-		return
+	} else {
+		info := c.model.Info()
+		c.notes.say("%s, %s, %s weights, on %s. /help lists the commands.", c.name(), info.Architecture, count(info.Parameters), strings.Join(info.Devices, ", "))
 	}
-	info := c.model.Info()
-	c.notes.say("%s, %s, %s weights, on %s. /help lists the commands.", c.name(), info.Architecture, count(info.Parameters), strings.Join(info.Devices, ", "))
+	questions := 0
+	for _, m := range c.chat.Messages() {
+		if m.Role == "user" {
+			questions++
+		}
+	}
+	if questions > 0 {
+		c.notes.say("[goes on with %s: %s so far; /history shows the conversation]", c.settings.session, counted(questions, "question", "questions"))
+	}
 }
 
 const storytellerWelcome = `You are talking with the storyteller: a very small model, embedded in this program. It tells

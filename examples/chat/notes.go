@@ -18,6 +18,8 @@ type notes struct {
 	colour bool
 }
 
+const dim = "\x1b[2m"
+
 func newNotes(stderr io.Writer) *notes {
 	return &notes{w: stderr, colour: isTerminal(stderr) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
@@ -29,7 +31,7 @@ func (n *notes) say(format string, args ...any) {
 
 func (n *notes) write(text string) {
 	if n.colour {
-		text = "\x1b[2m" + text + "\x1b[0m"
+		text = dim + text + "\x1b[0m"
 	}
 	fmt.Fprint(n.w, text)
 }
@@ -60,8 +62,19 @@ func speed(u minfer.Usage) string {
 		kept = fmt.Sprintf(" (and %d kept)", u.Cached)
 	}
 	// The first token comes from the evaluation of the prompt.
-	return fmt.Sprintf("prompt: %d tokens%s, %s; answer: %d tokens, %s",
-		u.Prompt, kept, rate(u.Prompt, u.PromptTime), u.Generated, rate(u.Generated-1, u.GenerateTime))
+	return fmt.Sprintf("prompt: %s%s, %s; answer: %s, %s",
+		tokens(u.Prompt), kept, rate(u.Prompt, u.PromptTime), tokens(u.Generated), rate(u.Generated-1, u.GenerateTime))
+}
+
+// tokens is a number of tokens in words.
+func tokens(n int) string { return counted(n, "token", "tokens") }
+
+// counted is a number of things in words.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func rate(tokens int, d time.Duration) string {

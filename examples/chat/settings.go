@@ -21,6 +21,8 @@ type settings struct {
 	model     string // what minfer.Fetch takes, or "" for the storyteller
 	prompt    string // "" for a conversation
 	system    string
+	session   string // path of the saved conversation, or ""
+	fold      bool   // thoughts are folded
 	template  string // path, or "" for the model's own
 	backends  string
 	threads   int
@@ -49,6 +51,8 @@ func (s *settings) flags() *flag.FlagSet {
 	f.SetOutput(io.Discard)
 	f.StringVar(&s.model, "m", "", "`model`: a GGUF file, hf:OWNER/REPO:FILE.gguf, ollama:NAME:TAG or an https address to download it from, or the name of one downloaded before; the embedded storyteller if left out")
 	f.StringVar(&s.system, "system", "", "system `message`")
+	f.StringVar(&s.session, "session", "", "`file` that the conversation is kept in: it goes on where it was left")
+	f.BoolVar(&s.fold, "fold", true, "show of the model's thoughts only that there are some")
 	f.StringVar(&s.template, "template", "", "`file` with a chat template to use instead of the model's")
 	f.StringVar(&s.backends, "backends", "", "devices, the preferred first, such as `cuda,cpu`")
 	f.IntVar(&s.threads, "threads", 0, "worker `threads`; 0 is one per processor")
@@ -137,6 +141,18 @@ func (s *settings) open(notes *notes) (*minfer.Model, error) {
 		return nil, err
 	}
 	return minfer.Open(path, options...)
+}
+
+// room is how many tokens are kept free for an answer.
+func (s *settings) room(info minfer.Info) int {
+	context := s.context
+	if context == 0 {
+		context = min(minfer.DefaultContext, info.ContextLength)
+	}
+	if s.maxTokens > 0 {
+		return min(s.maxTokens, context/4)
+	}
+	return context / 4
 }
 
 func (s *settings) sessionOptions() []minfer.SessionOption {
