@@ -25,8 +25,11 @@ func newNotes(stderr io.Writer) *notes {
 }
 
 func (n *notes) say(format string, args ...any) {
-	n.write(fmt.Sprintf(format, args...))
-	fmt.Fprintln(n.w)
+	s := newScreen(n.w)
+	if n.colour {
+		s.style = dim
+	}
+	s.write(fmt.Sprintf(format, args...) + "\n") // what cannot be noted cannot be helped
 }
 
 func (n *notes) write(text string) {
