@@ -110,6 +110,10 @@ func (p *RoPEParams) yarnRange() (low, high float64) {
 	return max(0, math.Floor(pair(p.BetaFast))), min(float64(p.Dim-1), math.Ceil(pair(p.BetaSlow)))
 }
 
+// Frequencies returns the angle of each pair in radians per position, and what sines and
+// cosines are multiplied by. The slice must not be changed.
+func (r *RoPE) Frequencies() (freq []float64, scale float64) { return r.freq, r.scale }
+
 // Pairs is the number of pairs rotated.
 func (r *RoPE) Pairs() int { return len(r.freq) }
 

@@ -1,0 +1,141 @@
+// The words of kernels/gpu.h for a build by g++. Each thread of CUDA is a fiber; barriers and
+// collectives of a warp are the only points where another one runs.
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
+
+namespace emu {
+struct Block;
+struct Thread {
+  int tx, ty, tz, lane;
+  Block *blk;
+  void *sp;          // saved stack pointer while not running
+  int state;         // 0 ready, 1 at block barrier, 2 at warp collective, 3 done
+  uint32_t warp_gen; // collectives done
+};
+struct Block {
+  int bx, by, bz, bdx, bdy, bdz, gdx, gdy, gdz;
+  void *dyn;
+};
+extern Thread *cur;
+void block_barrier();
+// Every lane of the warp gives n bytes and gets all 32 lanes' bytes back.
+const void *warp_gather(const void *in, size_t n);
+
+struct Kernel {
+  const char *name;
+  void (*fn)();
+  void (*call)(void (*)(), void *const *args);
+  int nparam;
+  int threads; // of a block, at most
+  unsigned char size[32];
+  bool isptr[32];
+  Kernel *next;
+};
+extern Kernel *kernels;
+template <class T> struct is_ptr { static const bool v = false; };
+template <class T> struct is_ptr<T *> { static const bool v = true; };
+template <int... I> struct seq {};
+template <int N, int... I> struct mk : mk<N - 1, N - 1, I...> {};
+template <int... I> struct mk<0, I...> { typedef seq<I...> type; };
+template <class... A> struct Tramp {
+  template <int... I> static void go(void (*f)(), void *const *a, seq<I...>) { ((void (*)(A...))f)(*(A *)a[I]...); }
+  static void call(void (*f)(), void *const *a) { go(f, a, typename mk<sizeof...(A)>::type()); }
+};
+struct Reg {
+  Kernel k;
+  template <class... A> Reg(const char *n, int threads, void (*f)(A...)) {
+    const unsigned char s[] = {(unsigned char)sizeof(A)..., 0};
+    const bool p[] = {is_ptr<A>::v..., false};
+    k.name = n; k.threads = threads; k.fn = (void (*)())f; k.call = &Tramp<A...>::call; k.nparam = sizeof...(A);
+    memcpy(k.size, s, sizeof...(A)); memcpy(k.isptr, p, sizeof...(A));
+    k.next = kernels; kernels = &k;
+  }
+};
+} // namespace emu
+
+#define FN static inline
+#define FN_MEMBER inline
+#define KERNEL(threads, name, ...) EMU_KERNEL(threads, name, __VA_ARGS__)
+#define EMU_KERNEL(threads, name, ...)                                  \
+  static void name(__VA_ARGS__);                                        \
+  static emu::Reg emu_reg_##name(#name, threads, name);                 \
+  static void name(__VA_ARGS__)
+#define SHARED(T, v) T *v = (T *)emu::cur->blk->dyn
+#define UNROLL
+#define UNROLL_4
+#define NO_UNROLL
+
+#define tid_x() (emu::cur->tx)
+#define bid_x() (emu::cur->blk->bx)
+#define bid_y() (emu::cur->blk->by)
+#define bid_z() (emu::cur->blk->bz)
+#define bdim_x() (emu::cur->blk->bdx)
+#define gdim_x() (emu::cur->blk->gdx)
+#define gdim_y() (emu::cur->blk->gdy)
+FN void block_sync() { emu::block_barrier(); }
+FN void warp_sync() { char c = 0; emu::warp_gather(&c, 1); }
+template <class T> FN T shfl_xor(T v, int m) { return ((const T *)emu::warp_gather(&v, sizeof v))[(emu::cur->lane ^ m) & 31]; }
+FN float as_float(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+FN uint32_t as_uint(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+FN float half2float(uint16_t h) {
+  uint32_t s = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
+  if (e == 31) return as_float(s | 0x7f800000u | (m << 13));
+  if (e) return as_float(s | ((e + 112) << 23) | (m << 13));
+  return as_float(s | as_uint(ldexpf((float)m, -24)));
+}
+FN uint16_t float2half(float f) { // to nearest even
+  uint32_t u = as_uint(f);
+  uint16_t s = (u >> 16) & 0x8000;
+  float a = fabsf(f);
+  if (a != a) return s | 0x7fff;
+  if (a >= 65520.f) return s | 0x7c00;
+  if (a < 6.103515625e-05f) return s | (uint16_t)lrintf(ldexpf(a, 24));
+  u &= 0x7fffffff;
+  u += 0xfff + ((u >> 13) & 1);
+  return s | (uint16_t)((u - 0x38000000u) >> 13);
+}
+FN int dp4a(int a, int b, int c) {
+  for (int i = 0; i < 4; i++) c += (int8_t)(a >> (8 * i)) * (int8_t)(b >> (8 * i));
+  return c;
+}
+FN uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
+  uint64_t both = a | (uint64_t)b << 32;
+  uint32_t r = 0;
+  for (int i = 0; i < 4; i++) r |= (uint32_t)(both >> (8 * (s >> (4 * i) & 7)) & 0xff) << (8 * i);
+  return r;
+}
+FN float exp2_(float x) { return exp2f(x); }
+FN float sqrt_(float x) { return sqrtf(x); }
+FN float fabs_(float x) { return fabsf(x); }
+FN float max_(float a, float b) { return fmaxf(a, b); }
+FN float fma_(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+FN float div_(float a, float b) { return a / b; }
+FN int round_(float x) { return (int)lrintf(x); }
+FN double fma_(double a, double b, double c) { return __builtin_fma(a, b, c); }
+FN double round_d(double x) { return nearbyint(x); }
+FN int atomic_cas(int *p, int old, int v) { int was = *p; if (was == old) *p = v; return was; }
+FN u32x4 ld_weights(const u32x4 *p) { return *p; }
+FN uint32_t ld_weights(const uint32_t *p) { return *p; }
+
+// The fragments of tensor cores, as kernels/gpu.h describes them.
+FN void mma_k16(int d[4], uint32_t a0, uint32_t a1, uint32_t b) {
+  uint32_t in[3] = {a0, a1, b};
+  const uint32_t *w = (const uint32_t *)emu::warp_gather(in, sizeof in);
+  int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 4; k++)
+      d[i] = dp4a((int)w[(4 * g + k) * 3 + (i >> 1)], (int)w[(4 * (2 * t + (i & 1)) + k) * 3 + 2], d[i]);
+}
+FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2]) {
+  uint32_t in[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  const uint32_t *w = (const uint32_t *)emu::warp_gather(in, sizeof in);
+  int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 8; k++)
+      d[i] = dp4a((int)w[(4 * g + (k & 3)) * 6 + (i >> 1) + 2 * (k >> 2)], (int)w[(4 * (2 * t + (i & 1)) + (k & 3)) * 6 + 4 + (k >> 2)], d[i]);
+}

@@ -1,0 +1,302 @@
+// Attention: softmax(q k^T * scale) v, in chunks of positions whose boundaries are fixed.
+//
+// For each row (a head of a token) and each chunk: scores with the features in ascending order;
+// their maximum m; weights p = e^(score-m); their sum l, by a fixed tree; and o, the values
+// times p with the positions in ascending order. Chunks are joined in ascending order. A
+// chunk's m, l and o depend on nothing but the row and the chunk, and joining is the same
+// arithmetic in both kernels, so it makes no difference whether one block of threads goes
+// through all chunks (attend_rows, for prompts) or many share them (attend_parts and
+// join_parts, when there are few tokens).
+//
+// A block of threads has THREADS threads and up to MAX_ROWS rows of one key head, of tokens
+// that attend to the same cells.
+#include "activations.h"
+
+enum { THREADS = 128, MAX_ROWS = 16, RUNS = 8, MAX_DIM = 256 };
+
+// Sequence is the cells of a token's sequence: position i lies in cell i, or in the runs.
+struct Sequence { const int *runs; int length, first; };
+
+FN int cell_at(const int *runs, int position) {
+  if (!runs) return position;
+  for (int r = 0; r < RUNS; r++) {
+    if (position < runs[2 * r + 1]) return runs[2 * r] + position;
+    position -= runs[2 * r + 1];
+  }
+  return 0;
+}
+
+// Attending is what the kernels are given.
+struct Attending {
+  const float *q;
+  const void *keys, *values;
+  const int *positions, *spans; // spans may be null
+  int half, heads, kv_heads, head_dim, cells, full, window;
+  float scale;
+};
+
+// length is how many positions a token attends to, its window apart, or 0 if that cannot be.
+FN int attended(const Attending &a, int token, bool speaks, Fault *fault, int site) {
+  int listed = a.cells;
+  if (a.spans) {
+    listed = 0;
+    for (int r = 0; r < RUNS; r++) {
+      int first = a.spans[(token * RUNS + r) * 2], n = a.spans[(token * RUNS + r) * 2 + 1];
+      if (n < 0 || (n > 0 && (first < 0 || first >= a.cells || n > a.cells - first))) {
+        if (speaks) report(fault, site, kSpan, token, first, a.cells);
+        return 0;
+      }
+      listed = n > a.cells - min_(listed, a.cells) ? a.cells : listed + n;
+    }
+  }
+  int p = a.positions[token];
+  if (p < 0) {
+    if (speaks) report(fault, site, kPosition, token, p, listed);
+    return 0;
+  }
+  int n = a.full ? listed : p < listed ? p + 1 : 0;
+  if (n < 1 && speaks) report(fault, site, kLength, token, p, listed);
+  return n;
+}
+
+FN float element(const void *region, int half, int64_t i) {
+  return half ? half2float(((const uint16_t *)region)[i]) : ((const float *)region)[i];
+}
+
+// Work is a block's shared memory for rows of dim features and chunks of positions.
+struct Work {
+  float *q;     // [MAX_ROWS][dim]
+  float *k;     // [chunk][dim+1]
+  float *p;     // [MAX_ROWS][chunk]
+  int *cell;    // [chunk]
+  float *m, *l; // [MAX_ROWS] of the chunk
+  float *a, *b; // [MAX_ROWS] factors for joining
+  float *most, *sum; // [MAX_ROWS] of all chunks so far
+};
+
+FN Work layout(float *s, int dim, int chunk) {
+  Work w;
+  w.q = s; s += MAX_ROWS * dim;
+  w.k = s; s += chunk * (dim + 1);
+  w.p = s; s += MAX_ROWS * chunk;
+  w.cell = (int *)s; s += chunk;
+  w.m = s; s += MAX_ROWS;
+  w.l = s; s += MAX_ROWS;
+  w.a = s; s += MAX_ROWS;
+  w.b = s; s += MAX_ROWS;
+  w.most = s; s += MAX_ROWS;
+  w.sum = s;
+  return w;
+}
+
+// Rows says which rows a block has: row r is head head + r%group of token first + r/group.
+struct Rows { int first, count, group, head, kv_head; };
+
+// block_rows chooses the rows of block y: up to MAX_ROWS heads of those that share a key head,
+// of count tokens.
+FN Rows block_rows(int heads, int kv_heads, int first, int count) {
+  int all = heads / kv_heads, pieces = (all + MAX_ROWS - 1) / MAX_ROWS;
+  int kv_head = bid_y() / pieces, done = bid_y() % pieces * MAX_ROWS;
+  return Rows{first, count, min_(MAX_ROWS, all - done), kv_head * all + done, kv_head};
+}
+
+FN int chunk_of(int dim) { return dim <= 128 ? 64 : 32; }
+
+FN void load_queries(const Work &w, const Attending &a, Rows r) {
+  int dim = a.head_dim, width = a.heads * dim;
+  for (int i = tid_x(); i < r.count * r.group * dim; i += THREADS) {
+    int row = i / dim;
+    w.q[i] = a.q[(int64_t)(r.first + row / r.group) * width + (r.head + row % r.group) * dim + i % dim];
+  }
+}
+
+// chunk computes m, l and p of the rows for the positions from 'from' on, and o of the thread's
+// features. Lengths and first positions of the tokens are in length and start; a row to which no
+// position of the chunk belongs has l = 0.
+template <int PER> FN void chunk_sums(const Work &w, const Attending &a, Rows r, const int *runs, const int *length, const int *start, int longest, int from, float o[MAX_ROWS][PER]) {
+  int dim = a.head_dim, chunk = chunk_of(dim), rows = r.count * r.group, kv_width = a.kv_heads * dim;
+  int n = min_(chunk, longest - from);
+  block_sync(); // what the last chunk left may still be read
+  for (int j = tid_x(); j < n; j += THREADS) w.cell[j] = cell_at(runs, from + j);
+  block_sync();
+  for (int i = tid_x(); i < n * dim; i += THREADS) {
+    int j = i / dim, d = i % dim;
+    w.k[j * (dim + 1) + d] = element(a.keys, a.half, (int64_t)w.cell[j] * kv_width + r.kv_head * dim + d);
+  }
+  block_sync();
+  for (int j = tid_x() % chunk; j < n; j += chunk) {
+    const float *k = w.k + j * (dim + 1);
+    for (int row = tid_x() / chunk; row < rows; row += THREADS / chunk) {
+      const float *q = w.q + row * dim;
+      float s = 0;
+      for (int d = 0; d < dim; d++) s = fma_(q[d], k[d], s);
+      int t = row / r.group;
+      w.p[row * chunk + j] = from + j >= start[t] && from + j < length[t] ? s * a.scale : -__builtin_inff();
+    }
+  }
+  block_sync();
+  int lane = tid_x() & 31;
+  for (int row = tid_x() >> 5; row < rows; row += THREADS / 32) {
+    float *p = w.p + row * chunk, most = -__builtin_inff(), sum = 0;
+    for (int j = lane; j < n; j += 32) most = max_(most, p[j]);
+    most = warp_max(most);
+    for (int j = lane; j < chunk; j += 32) {
+      float e = j < n && p[j] > -__builtin_inff() ? exp_(p[j] - most) : 0.f;
+      p[j] = e;
+      sum += e;
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) { w.m[row] = most; w.l[row] = sum; }
+  }
+  block_sync();
+  UNROLL for (int i = 0; i < PER; i++) {
+    UNROLL for (int row = 0; row < MAX_ROWS; row++) o[row][i] = 0;
+    int d = tid_x() + i * THREADS;
+    if (d >= dim) continue;
+    for (int j = 0; j < n; j++) {
+      float v = element(a.values, a.half, (int64_t)w.cell[j] * kv_width + r.kv_head * dim + d);
+      UNROLL for (int row = 0; row < MAX_ROWS; row++) {
+        if (row >= rows) break;
+        float p = w.p[row * chunk + j];
+        o[row][i] = p != 0 ? fma_(p, v, o[row][i]) : o[row][i];
+      }
+    }
+  }
+}
+
+// Factors join a chunk to those before it: sum = sum*a + l*b, and likewise o.
+struct Factors { float a, b, most; };
+FN Factors join(float most, float sum, float m, float l) {
+  if (l == 0) return Factors{1, 0, most};
+  if (sum == 0) return Factors{0, 1, m};
+  float top = max_(most, m);
+  return Factors{exp_(most - top), exp_(m - top), top};
+}
+
+FN int same_runs(const int *spans, int t, int u) {
+  if (!spans) return 1;
+  for (int i = 0; i < 2 * RUNS; i++) if (spans[t * 2 * RUNS + i] != spans[u * 2 * RUNS + i]) return 0;
+  return 1;
+}
+
+// attend_tokens computes whole rows.
+template <int PER> FN void attend_tokens(const Attending &a, Rows r, const int *length, float *y) {
+  SHARED(float, shared);
+  int dim = a.head_dim, chunk = chunk_of(dim), rows = r.count * r.group;
+  Work w = layout(shared, dim, chunk);
+  int start[MAX_ROWS], longest = 0, earliest = 0x7fffffff;
+  for (int t = 0; t < r.count; t++) {
+    start[t] = a.window > 0 && length[t] > a.window ? length[t] - a.window : 0;
+    longest = max_(longest, length[t]);
+    earliest = min_(earliest, start[t]);
+  }
+  block_sync();
+  load_queries(w, a, r);
+  for (int i = tid_x(); i < rows; i += THREADS) { w.most[i] = 0; w.sum[i] = 0; }
+  float out[MAX_ROWS][PER], o[MAX_ROWS][PER];
+  UNROLL for (int row = 0; row < MAX_ROWS; row++) UNROLL for (int i = 0; i < PER; i++) out[row][i] = 0;
+  const int *runs = a.spans ? a.spans + (int64_t)r.first * 2 * RUNS : 0;
+  for (int from = earliest / chunk * chunk; from < longest; from += chunk) {
+    chunk_sums<PER>(w, a, r, runs, length, start, longest, from, o);
+    for (int row = tid_x(); row < rows; row += THREADS) {
+      Factors f = join(w.most[row], w.sum[row], w.m[row], w.l[row]);
+      w.most[row] = f.most;
+      w.sum[row] = fma_(w.sum[row], f.a, w.l[row] * f.b);
+      w.a[row] = f.a;
+      w.b[row] = f.b;
+    }
+    block_sync();
+    UNROLL for (int row = 0; row < MAX_ROWS; row++) {
+      if (row >= rows) break;
+      UNROLL for (int i = 0; i < PER; i++) out[row][i] = fma_(out[row][i], w.a[row], o[row][i] * w.b[row]);
+    }
+  }
+  UNROLL for (int row = 0; row < MAX_ROWS; row++) {
+    if (row >= rows) break;
+    int t = row / r.group;
+    UNROLL for (int i = 0; i < PER; i++) {
+      int d = tid_x() + i * THREADS;
+      if (d < dim && length[t] > 0)
+        y[((int64_t)(r.first + t) * a.heads + r.head + row % r.group) * dim + d] = div_(out[row][i], w.sum[row]);
+    }
+  }
+}
+
+#define ATTENDING const float *q, const void *keys, const void *values, const int *positions, const int *spans, int half, int heads, int kv_heads, \
+                  int head_dim, int cells, int full, int window, float scale
+#define THE_ATTENDING Attending{q, keys, values, positions, spans, half, heads, kv_heads, head_dim, cells, full, window, scale}
+
+// attend_rows: block x has 'per' tokens, or what is left of them; block y some of the heads.
+KERNEL(128, attend_rows, float *y, ATTENDING, int tokens, int per, Fault *fault, int site) {
+  Attending a = THE_ATTENDING;
+  int first = bid_x() * per, last = min_(first + per, tokens), length[MAX_ROWS];
+  while (first < last) {
+    int n = 0;
+    for (; first + n < last && same_runs(spans, first, first + n); n++)
+      length[n] = attended(a, first + n, bid_y() == 0 && tid_x() == 0, fault, site);
+    Rows r = block_rows(heads, kv_heads, first, n);
+    if (head_dim <= THREADS) attend_tokens<1>(a, r, length, y); else attend_tokens<2>(a, r, length, y);
+    first += n;
+  }
+}
+
+// A part is m, l and o of a chunk: dim+2 floats.
+FN int64_t part_at(int token, int head, int chunk, int heads, int chunks, int dim) {
+  return (((int64_t)token * heads + head) * chunks + chunk) * (dim + 2);
+}
+
+template <int PER> FN void attend_part(const Attending &a, int token, int length, float *parts, int chunks) {
+  SHARED(float, shared);
+  int dim = a.head_dim, chunk = chunk_of(dim);
+  Work w = layout(shared, dim, chunk);
+  Rows r = block_rows(a.heads, a.kv_heads, token, 1);
+  int start = a.window > 0 && length > a.window ? length - a.window : 0;
+  const int *runs = a.spans ? a.spans + (int64_t)token * 2 * RUNS : 0;
+  load_queries(w, a, r);
+  for (int c = start / chunk + bid_x(); c * chunk < length; c += gdim_x()) {
+    float o[MAX_ROWS][PER];
+    chunk_sums<PER>(w, a, r, runs, &length, &start, length, c * chunk, o);
+    UNROLL for (int row = 0; row < MAX_ROWS; row++) {
+      if (row >= r.group) break;
+      float *to = parts + part_at(token, r.head + row, c, a.heads, chunks, dim);
+      if (tid_x() == 0) { to[0] = w.m[row]; to[1] = w.l[row]; }
+      UNROLL for (int i = 0; i < PER; i++) {
+        int d = tid_x() + i * THREADS;
+        if (d < dim) to[2 + d] = o[row][i];
+      }
+    }
+  }
+}
+
+// attend_parts: block x takes every gdim_x-th chunk, block y some of the heads, block z the
+// token.
+KERNEL(128, attend_parts, float *parts, ATTENDING, int chunks, Fault *fault, int site) {
+  Attending a = THE_ATTENDING;
+  int length = attended(a, bid_z(), bid_x() == 0 && bid_y() == 0 && tid_x() == 0, fault, site);
+  if (head_dim <= THREADS) attend_part<1>(a, bid_z(), length, parts, chunks); else attend_part<2>(a, bid_z(), length, parts, chunks);
+}
+
+// join_parts: block x is the head, block y the token, a thread a feature. It makes the quants of
+// the result besides if out_q is not null; head_dim is a multiple of 32 then.
+KERNEL(256, join_parts, float *y, const float *parts, const int *positions, const int *spans, int heads, int head_dim, int cells, int full, int window, int chunks,
+       int8_t *out_q, Meta *out_m, int nsb, Fault *fault, int site) {
+  Attending a = {0, 0, 0, positions, spans, 0, heads, 1, head_dim, cells, full, window, 0};
+  int token = bid_y(), head = bid_x(), d = tid_x(), chunk = chunk_of(head_dim);
+  int length = attended(a, token, false, fault, site);
+  int start = window > 0 && length > window ? length - window : 0;
+  if (d >= head_dim) return;
+  float most = 0, sum = 0, out = 0;
+  for (int c = start / chunk; c * chunk < length; c++) {
+    const float *p = parts + part_at(token, head, c, heads, chunks, head_dim);
+    Factors f = join(most, sum, p[0], p[1]);
+    most = f.most;
+    sum = fma_(sum, f.a, p[1] * f.b);
+    out = fma_(out, f.a, p[2 + d] * f.b);
+  }
+  float v = length > 0 ? div_(out, sum) : 0.f;
+  int64_t at = (int64_t)head * head_dim + d;
+  y[(int64_t)token * heads * head_dim + at] = v;
+  if (!out_q) return;
+  int64_t block = (int64_t)token * nsb * 8 + (at >> 5);
+  quantize32(v, out_q + 32 * block, out_m + block);
+}
