@@ -355,9 +355,9 @@ func (d *device) qkvBiasRopeStore(op *graph.QKVBiasRopeStore, in []backend.Opera
 }
 
 // attendTask computes attention. Its items are the groups of heads of tiles of tokens:
-// item i is key head i mod KVHeads of tile i / KVHeads. Where cut decides so, items are also
-// cut by chunks of positions, and a mergeTask does the rest: then item i is key head
-// i mod KVHeads of piece i / KVHeads, and pieces of a token follow each other.
+// item i is key head i mod KVHeads of tile i / KVHeads. Where cut decides so, items are
+// pieces instead, some chunks of positions for all heads of a token, and a mergeTask does the rest: then
+// item i is piece i mod pieces of token i / pieces.
 type attendTask struct {
 	payload   graph.Attention
 	op        *graph.Attention // &payload
@@ -370,21 +370,21 @@ type attendTask struct {
 	tile    int       // tokens of a tile
 	pieces  int       // of each token, 0 if not cut
 	chunks  int       // of each piece
-	partial []float32 // [tokens][KVHeads][pieces*chunks] of kernels.PartialLen
+	partial []float32 // [tokens][pieces*chunks] of kernels.PartialLen
 }
 
 func (t *attendTask) run(s *kernels.Scratch, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		if t.pieces > 0 {
-			t.piece(s, i/t.op.KVHeads, i%t.op.KVHeads)
+			t.piece(s, i/t.pieces, i%t.pieces)
 		} else {
 			t.tokens(s, i/t.op.KVHeads*t.tile, i%t.op.KVHeads)
 		}
 	}
 }
 
-// heads is the number of heads that share a key head.
-func (t *attendTask) heads() int { return t.op.Heads / t.op.KVHeads }
+// group is the number of heads that share a key head.
+func (t *attendTask) group() int { return t.op.Heads / t.op.KVHeads }
 
 func (t *attendTask) describe(token, head int) kernels.Attention {
 	return kernels.Attention{
@@ -395,7 +395,7 @@ func (t *attendTask) describe(token, head int) kernels.Attention {
 
 // tokens computes a tile. Tokens that attend to the same cells do so together.
 func (t *attendTask) tokens(s *kernels.Scratch, first, head int) {
-	group, width := t.heads()*t.op.HeadDim, t.op.Heads*t.op.HeadDim
+	group, width := t.group()*t.op.HeadDim, t.op.Heads*t.op.HeadDim
 	last := min(first+t.tile, len(t.lengths))
 	for first < last {
 		a := t.describe(first, head)
@@ -410,67 +410,65 @@ func (t *attendTask) tokens(s *kernels.Scratch, first, head int) {
 }
 
 // piece computes some chunks of a token.
-func (t *attendTask) piece(s *kernels.Scratch, piece, head int) {
-	token := piece / t.pieces
-	a := t.describe(token, head)
+func (t *attendTask) piece(s *kernels.Scratch, token, piece int) {
+	a := t.describe(token, 0)
 	first, count := a.Chunks()
-	from := piece % t.pieces * t.chunks
+	from := piece * t.chunks
 	to := min(count, from+t.chunks)
 	if from >= to {
 		return
 	}
-	group := t.heads() * t.op.HeadDim
-	parts := t.parts(token, head)[from*kernels.PartialLen(t.heads(), t.op.HeadDim):]
-	kernels.AttendChunks(parts, t.q[(token*t.op.KVHeads+head)*group:][:group], &a, first+from, first+to, s)
+	kernels.AttendChunks(t.parts(token)[from*t.partialLen():], t.heads(t.q, token), &a, first+from, first+to, s)
 }
 
-// parts is the memory for the chunks of a token's key head.
-func (t *attendTask) parts(token, head int) []float32 {
-	n := t.pieces * t.chunks * kernels.PartialLen(t.heads(), t.op.HeadDim)
-	return t.partial[(token*t.op.KVHeads+head)*n:][:n]
+// heads is the part of queries or results that belongs to a token.
+func (t *attendTask) heads(x []float32, token int) []float32 {
+	n := t.op.Heads * t.op.HeadDim
+	return x[token*n:][:n]
 }
 
-// mergeTask joins the pieces: item i is key head i mod KVHeads of token i / KVHeads.
+func (t *attendTask) partialLen() int { return kernels.PartialLen(t.op.Heads, t.op.HeadDim) }
+
+// parts is the memory for the chunks of a token.
+func (t *attendTask) parts(token int) []float32 {
+	n := t.pieces * t.chunks * t.partialLen()
+	return t.partial[token*n:][:n]
+}
+
+// mergeTask joins the pieces: item i is the heads of key head i mod KVHeads of token i / KVHeads.
 type mergeTask struct{ *attendTask }
 
 func (t *mergeTask) run(s *kernels.Scratch, lo, hi int) {
-	group := t.heads() * t.op.HeadDim
-	for i := lo; i < hi; i++ {
-		token, head := i/t.op.KVHeads, i%t.op.KVHeads
-		a := t.describe(token, head)
-		kernels.MergeChunks(t.out[i*group:][:group], t.parts(token, head), &a, s)
+	for lo < hi {
+		token, first := lo/t.op.KVHeads, lo%t.op.KVHeads
+		n := min(hi-lo, t.op.KVHeads-first)
+		a := t.describe(token, 0)
+		kernels.MergeChunks(t.heads(t.out, token), t.parts(token), &a, first*t.group(), (first+n)*t.group(), s)
+		lo += n
 	}
 }
 
-const (
-	// fewest is the least number of chunks of a piece.
-	fewest = 2
-	// fetched is how many bytes the memory is read ahead, about: a page.
-	fetched = 1 << 12
-)
+// fewest is the number of chunks of a token from which on its heads are not worth as many tasks.
+const fewest = 3
 
-// cut decides how the work is divided.
+// cut decides how the work is divided. One token reads memory in its order if all heads go through
+// some chunks together; many tokens share what they read if one head goes through all of them.
 func (t *attendTask) cut(threads, longest int) {
 	t.pieces = 0
 	groups, want := len(t.lengths)*t.op.KVHeads, threads*chunksPerThread
-	t.tile = max(1, min(kernels.TileTokens(t.heads()), groups/want))
+	t.tile = max(1, min(kernels.TileTokens(t.group()), groups/want))
 	chunks := (longest-1)/kernels.AttendChunk + 2 // a window may begin within one
 	if t.op.Window > 0 {
 		chunks = min(chunks, (t.op.Window-1)/kernels.AttendChunk+2)
 	}
-	switch {
-	case chunks <= fewest:
-		return
-	case len(t.lengths) == 1 && t.op.KVHeads > 1 && 2*backend.KVBlock*t.op.HeadDim < fetched:
-		// What a head has of a block is so little that the memory fetches from the next one's
-		// too: the heads of a piece follow each other.
-		t.chunks = fewest
-	case threads > 1 && groups < want:
-		pieces := (want + groups - 1) / groups
-		t.chunks = max(fewest, (chunks+pieces-1)/pieces)
-	default:
+	if chunks < fewest || len(t.lengths) > 1 && groups >= want {
 		return
 	}
+	pieces := 1
+	if threads > 1 {
+		pieces = (want + len(t.lengths) - 1) / len(t.lengths)
+	}
+	t.chunks = (chunks + pieces - 1) / pieces
 	t.pieces = (chunks + t.chunks - 1) / t.chunks
 }
 
@@ -479,7 +477,7 @@ func (d *device) attend(t *attendTask, longest int) error {
 	if t.op.Window > 0 {
 		seen = min(seen, t.op.Window)
 	}
-	cost := 2 * seen * t.op.HeadDim * (1 + t.heads())
+	cost := 2 * seen * t.op.HeadDim * (1 + t.group())
 	if d.pool.scratch[0].Tier != kernels.Generic {
 		cost /= vectorSpeed
 	}
@@ -488,17 +486,16 @@ func (d *device) attend(t *attendTask, longest int) error {
 	if t.pieces == 0 {
 		return d.pool.run(t, (tokens+t.tile-1)/t.tile*kvHeads, cost*t.tile)
 	}
-	size := kernels.PartialLen(t.heads(), t.op.HeadDim)
-	n := tokens * kvHeads * t.pieces * t.chunks * size
+	n := tokens * t.pieces * t.chunks * t.partialLen()
 	if cap(t.partial) < n {
 		t.partial = make([]float32, n)
 	}
 	t.partial = t.partial[:n]
-	if err := d.pool.run(t, tokens*kvHeads*t.pieces, cost/t.pieces); err != nil {
+	if err := d.pool.run(t, tokens*t.pieces, kvHeads*cost/t.pieces); err != nil {
 		return err
 	}
 	d.work.merge = mergeTask{t}
-	return d.pool.run(&d.work.merge, tokens*kvHeads, t.pieces*t.chunks*size/vectorSpeed)
+	return d.pool.run(&d.work.merge, tokens*kvHeads, t.pieces*t.chunks*t.partialLen()/kvHeads/vectorSpeed)
 }
 
 // runs returns the cells of a token's sequence, or nil if position i lies in cell i.

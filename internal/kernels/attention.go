@@ -148,34 +148,47 @@ func partialOf(parts []float32, i, heads, dim int) partial {
 	return partial{m: p[:lanes], l: p[lanes : 2*lanes], acc: p[2*lanes:]}
 }
 
-// AttendChunks computes, as Attend does, what chunks from to to-1 contribute, and writes it to
-// parts, PartialLen values for each chunk. Chunks that several workers have computed give
-// with MergeChunks what Attend gives.
+// rows views n rows from row r on.
+func (p *partial) rows(r, n, width int) partial {
+	return partial{m: p.m[r : r+n], l: p.l[r : r+n], acc: p.acc[r*width : (r+n)*width]}
+}
+
+// AttendChunks computes, as Attend does, what chunks from to to-1 contribute to all heads of a
+// token, whatever KVHead says: q are as many for every key head, those of a key head together. It
+// writes PartialLen values for each chunk to parts. Chunks that several workers have computed
+// give with MergeChunks what Attend gives.
 func AttendChunks(parts, q []float32, a *Attention, from, to int, s *Scratch) {
-	heads := len(q) / a.HeadDim
 	if s.Tier.attendChunks(parts, q, a, from, to, &s.attend) {
 		return
 	}
-	s.attend.reset(heads, a.HeadDim)
-	Scale(s.attend.q, q, a.Scale)
-	for c := from; c < to; c++ {
-		p := partialOf(parts, c-from, heads, a.HeadDim)
-		attendChunk(&p, a, c, heads, &s.attend)
+	heads, kvHeads := len(q)/a.HeadDim, a.K.Dim/a.HeadDim
+	group := heads / kvHeads
+	s.attend.reset(group, a.HeadDim)
+	one := *a
+	for one.KVHead = range kvHeads {
+		Scale(s.attend.q, q[one.KVHead*group*a.HeadDim:][:group*a.HeadDim], a.Scale)
+		for c := from; c < to; c++ {
+			p := partialOf(parts, c-from, heads, a.HeadDim)
+			p = p.rows(one.KVHead*group, group, widthOf(a.HeadDim))
+			attendChunk(&p, &one, c, group, &s.attend)
+		}
 	}
 }
 
-// MergeChunks sets out from the parts of all of the chunks, in their order.
-func MergeChunks(out, parts []float32, a *Attention, s *Scratch) {
-	heads := len(out) / a.HeadDim
-	s.attend.reset(heads, a.HeadDim)
+// MergeChunks sets heads h0 to h1-1 of out, which are all heads of a token, from the parts of all of
+// the chunks, in their order.
+func MergeChunks(out, parts []float32, a *Attention, h0, h1 int, s *Scratch) {
+	heads, n := len(out)/a.HeadDim, h1-h0
+	s.attend.reset(n, a.HeadDim)
 	_, chunks := a.Chunks()
 	for c := range chunks {
 		p := partialOf(parts, c, heads, a.HeadDim)
-		if !s.Tier.mergePartial(&p, 0, heads, a.HeadDim, &s.attend) {
-			s.attend.merge(&p, heads, a.HeadDim)
+		p = p.rows(h0, n, widthOf(a.HeadDim))
+		if !s.Tier.mergePartial(&p, n, a.HeadDim, &s.attend) {
+			s.attend.merge(&p, n, a.HeadDim)
 		}
 	}
-	s.attend.finish(out, 0, heads, a.HeadDim, s.Tier)
+	s.attend.finish(out[h0*a.HeadDim:], 0, n, a.HeadDim, s.Tier)
 }
 
 // finish divides the sums of some rows by their weights.

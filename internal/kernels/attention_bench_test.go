@@ -46,14 +46,13 @@ func BenchmarkAttendDecode(b *testing.B) {
 			for _, tier := range Tiers() {
 				b.Run(fmt.Sprintf("%s/depth=%d/impl=%s", shape.name, depth, tierNamed(tier)), func(b *testing.B) {
 					s := Scratch{Tier: tier}
-					group := shape.heads / shape.kvHeads * shape.dim
 					q, out := randFloats(shape.heads*shape.dim, 3), make([]float32, shape.heads*shape.dim)
+					parts := make([]float32, depth/AttendChunk*PartialLen(shape.heads, shape.dim))
 					layer := 0
 					for b.Loop() {
-						for h := range shape.kvHeads {
-							a := Attention{K: keys[layer], V: values[layer], HeadDim: shape.dim, KVHead: h, Scale: 0.125, N: depth}
-							Attend(out[h*group:][:group], q[h*group:][:group], &a, &s)
-						}
+						a := Attention{K: keys[layer], V: values[layer], HeadDim: shape.dim, Scale: 0.125, N: depth}
+						AttendChunks(parts, q, &a, 0, depth/AttendChunk, &s)
+						MergeChunks(out, parts, &a, 0, shape.heads, &s)
 						layer = (layer + 1) % len(keys)
 					}
 					b.ReportMetric(float64(4*depth*shape.kvHeads*shape.dim)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")

@@ -14,4 +14,4 @@ func (Tier) attendTile(_, _ []float32, _, _ int, _ *Attention, _ []int, _ *atten
 
 func (Tier) attendChunks(_, _ []float32, _ *Attention, _, _ int, _ *attendScratch) bool { return false }
 
-func (Tier) mergePartial(_ *partial, _, _, _ int, _ *attendScratch) bool { return false }
+func (Tier) mergePartial(_ *partial, _, _ int, _ *attendScratch) bool { return false }

@@ -25,6 +25,7 @@ type simdScratch struct {
 	row          []float32 // of one cell
 	f, g         []float32 // [rows] factors of a merge
 	m, l         []float32 // [rows] of the rows that merge
+	pm, pl       []float32 // [rows] of what they merge with
 	lo, hi       []int     // [tokens] what each sees of the current chunk
 }
 
@@ -95,7 +96,8 @@ type attendWork struct {
 	v       *attendVectors
 	a       *Attention
 	lengths []int // ascending
-	heads   int
+	heads   int   // of a token: those of a key head, or all
+	row0    int   // the first row of the key head, where rows are all heads of a token
 	dim     int
 	width   int
 }
@@ -107,6 +109,7 @@ func (v *attendVectors) prepare(q []float32, stride, size int, a *Attention, len
 	lanes := lanesOf(len(lengths) * w.heads)
 	s.simd.f, s.simd.g = grow(s.simd.f, lanes), grow(s.simd.g, lanes)
 	s.simd.m, s.simd.l = grow(s.simd.m, lanes), grow(s.simd.l, lanes)
+	s.simd.pm, s.simd.pl = grow(s.simd.pm, lanes), grow(s.simd.pl, lanes)
 	s.simd.lo, s.simd.hi = grow(s.simd.lo, len(lengths)), grow(s.simd.hi, len(lengths))
 	n := w.heads * w.dim
 	for i := range lengths {
@@ -139,21 +142,50 @@ func (t Tier) attendChunks(parts, q []float32, a *Attention, from, to int, s *at
 	walk := cellWalk{runs: a.Runs}
 	for c := from; c < to; c++ {
 		p := partialOf(parts, c-from, w.heads, w.dim)
-		w.chunk(c*AttendChunk, &walk, &p)
+		w.allHeads(c*AttendChunk, &walk, &p)
 	}
 	return true
 }
 
-func (t Tier) mergePartial(p *partial, r0, r1, dim int, s *attendScratch) bool {
+// allHeads is chunk for all heads of the only token. They pass over a block one after the other, so
+// that memory is read in its order.
+func (w *attendWork) allHeads(base int, walk *cellWalk, p *partial) {
+	e := w.extent(base)
+	kvHeads := w.a.K.Dim / w.dim
+	group := w.heads / kvHeads
+	if group >= widenRows || !w.direct(base, e, *walk) {
+		w.eachHead(base, walk, p, kvHeads, group)
+		return
+	}
+	var l layout
+	w.add(&l, base, e, walk, 0)
+	w.scoreHeads(&l, kvHeads, group)
+	w.softmax(p, e, 0, w.heads)
+	w.weighHeads(&l, p, kvHeads, group, e.lo, e.hi)
+}
+
+// eachHead is allHeads for one key head after the other.
+func (w *attendWork) eachHead(base int, walk *cellWalk, p *partial, kvHeads, group int) {
+	all, a := *w, *w.a
+	for h := range kvHeads {
+		one, again, rows := all, *walk, p.rows(h*group, group, w.width)
+		a.KVHead = h
+		one.a, one.heads, one.row0 = &a, group, h*group
+		one.chunk(base, &again, &rows)
+	}
+}
+
+func (t Tier) mergePartial(p *partial, rows, dim int, s *attendScratch) bool {
 	v := t.vectors()
 	if v == nil {
 		return false
 	}
 	w := attendWork{v: v, attendScratch: s, width: widthOf(dim)}
-	lanes := lanesOf(r1 - r0)
-	s.simd.f, s.simd.g = grow(s.simd.f, lanes), grow(s.simd.g, lanes)
-	s.simd.m, s.simd.l = grow(s.simd.m, lanes), grow(s.simd.l, lanes)
-	w.mergeRows(p, r0, r1)
+	lanes := lanesOf(rows)
+	d := &s.simd
+	d.f, d.g, d.m, d.l = grow(d.f, lanes), grow(d.g, lanes), grow(d.m, lanes), grow(d.l, lanes)
+	d.pm, d.pl = grow(d.pm, lanes), grow(d.pl, lanes)
+	w.mergeRows(p, 0, rows)
 	return true
 }
 
@@ -167,10 +199,12 @@ func (w *attendWork) mergeRows(p *partial, r0, r1 int) {
 	}
 	copy(d.m, w.m[r0:r1])
 	copy(d.l, w.l[r0:r1])
+	copy(d.pm, p.m[:n])
+	copy(d.pl, p.l[:n])
 	for i := n; i < lanes; i++ {
-		d.m[i], d.l[i], p.m[i], p.l[i] = 0, 0, 0, 0
+		d.m[i], d.l[i], d.pm[i], d.pl[i] = 0, 0, 0, 0
 	}
-	w.v.factors(&d.m[0], &d.l[0], &p.m[0], &p.l[0], &d.f[0], &d.g[0], lanes)
+	w.v.factors(&d.m[0], &d.l[0], &d.pm[0], &d.pl[0], &d.f[0], &d.g[0], lanes)
 	copy(w.m[r0:r1], d.m)
 	copy(w.l[r0:r1], d.l)
 	w.v.merge(&w.acc[r0*w.width : r1*w.width][0], &p.acc[:n*w.width][0], &d.f[0], &d.g[0], w.width, n)
@@ -213,27 +247,14 @@ func (w *attendWork) extent(base int) (e extent) {
 // the first is row 0 of p.
 func (w *attendWork) chunk(base int, walk *cellWalk, p *partial) extent {
 	e := w.extent(base)
-	r0, n := e.t0*w.heads, (e.t1-e.t0)*w.heads
+	r0, n := w.row0+e.t0*w.heads, (e.t1-e.t0)*w.heads
 	if n == 0 {
 		return e
 	}
 	var layout layout
 	w.locate(&layout, base, e, walk, n)
 	w.score(&layout, r0, n)
-	b0, b1 := e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock
-	for i := e.t0; i < e.t1; i++ {
-		lo, hi := w.simd.lo[i], w.simd.hi[i]
-		if lo == b0*kvBlock && hi == b1*kvBlock {
-			continue
-		}
-		for r := i * w.heads; r < (i+1)*w.heads; r++ {
-			// -Inf weighs 0 and is never the maximum alone, so the sum is as if it were not there.
-			scores := w.scores[r*AttendChunk:][:AttendChunk]
-			fill(scores[b0*kvBlock:lo], minusInf)
-			fill(scores[hi:b1*kvBlock], minusInf)
-		}
-	}
-	w.v.softmax(&w.scores[r0*AttendChunk+b0*kvBlock], &p.m[:n][0], &p.l[:n][0], b1-b0, n)
+	w.softmax(p, e, r0, n)
 	if !e.uneven {
 		w.weighAll(&layout, p, 0, n, r0, e.lo, e.hi)
 		return e
@@ -245,6 +266,25 @@ func (w *attendWork) chunk(base int, walk *cellWalk, p *partial) extent {
 		w.weighUneven(&layout, p, e.t0, t, min(t+few, e.t1))
 	}
 	return e
+}
+
+// softmax turns the scores of n rows, from r0 on, into weights.
+func (w *attendWork) softmax(p *partial, e extent, r0, n int) {
+	b0, b1 := e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock
+	for i := e.t0; i < e.t1; i++ {
+		lo, hi := w.simd.lo[i], w.simd.hi[i]
+		if lo == b0*kvBlock && hi == b1*kvBlock {
+			continue
+		}
+		first := r0 + (i-e.t0)*w.heads
+		for r := first; r < first+w.heads; r++ {
+			// -Inf weighs 0 and is never the maximum alone, so the sum is as if it were not there.
+			scores := w.scores[r*AttendChunk:][:AttendChunk]
+			fill(scores[b0*kvBlock:lo], minusInf)
+			fill(scores[hi:b1*kvBlock], minusInf)
+		}
+	}
+	w.v.softmax(&w.scores[r0*AttendChunk+b0*kvBlock], &p.m[:n][0], &p.l[:n][0], b1-b0, n)
 }
 
 func fill(x []float32, v float32) {
@@ -309,9 +349,8 @@ func (l *layout) precision() (index, bytes int) {
 
 // locate finds the cells of a chunk, and rearranges or widens them where that is needed.
 func (w *attendWork) locate(l *layout, base int, e extent, walk *cellWalk, rows int) {
-	direct := w.dim%kvBlock == 0 && w.inBlocks(base, e, *walk)
 	switch {
-	case !direct:
+	case !w.direct(base, e, *walk):
 		w.gather(base, e, walk)
 		l.add(w.own(e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock))
 	case w.a.K.F16 != nil && rows >= widenRows:
@@ -322,13 +361,23 @@ func (w *attendWork) locate(l *layout, base int, e extent, walk *cellWalk, rows 
 		}
 		l.add(w.own(e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock))
 	default:
-		l.half = w.a.K.F16 != nil
-		for p := base + e.lo; p < base+e.hi; {
-			cell, n := walk.next(p, base+e.hi-p)
-			l.add(w.inPlace(cell/kvBlock, (p-base)/kvBlock, (n+p%kvBlock+kvBlock-1)/kvBlock))
-			p += n
-		}
+		w.add(l, base, e, walk, w.a.KVHead)
 		w.lookAhead(l, base)
+	}
+}
+
+// direct says whether the chunk's cells can be used where they are.
+func (w *attendWork) direct(base int, e extent, walk cellWalk) bool {
+	return w.dim%kvBlock == 0 && w.inBlocks(base, e, walk)
+}
+
+// add adds the stretches of a chunk, from the given head on.
+func (w *attendWork) add(l *layout, base int, e extent, walk *cellWalk, head int) {
+	l.half = w.a.K.F16 != nil
+	for p := base + e.lo; p < base+e.hi; {
+		cell, n := walk.next(p, base+e.hi-p)
+		l.add(w.inPlace(cell/kvBlock, (p-base)/kvBlock, (n+p%kvBlock+kvBlock-1)/kvBlock, head))
+		p += n
 	}
 }
 
@@ -353,11 +402,11 @@ func (w *attendWork) inBlocks(base int, e extent, walk cellWalk) bool {
 	return true
 }
 
-// inPlace returns blocks of the regions as they are.
-func (w *attendWork) inPlace(block, at, blocks int) stretch {
+// inPlace returns blocks of the regions as they are, from a head on.
+func (w *attendWork) inPlace(block, at, blocks, head int) stretch {
 	s := stretch{block: at, blocks: blocks}
-	size, head := kvBlock*w.a.K.Dim, w.a.KVHead*kvBlock*w.dim
-	from, to := block*size+head, (block+blocks-1)*size+head+kvBlock*w.dim
+	size := kvBlock * w.a.K.Dim
+	from, to := block*size+head*kvBlock*w.dim, (block+blocks)*size
 	if w.a.K.F16 != nil {
 		s.keys = (*byte)(unsafe.Pointer(&w.a.K.F16[from:to][0]))
 		s.values = (*byte)(unsafe.Pointer(&w.a.V.F16[from:to][0]))
@@ -449,6 +498,61 @@ func (w *attendWork) score(l *layout, r0, n int) {
 				w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[r*w.dim], keys,
 					AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, s.keyAhead, 0)
 			}
+		}
+	}
+}
+
+// aheadOfHead is how far on to fetch what the heads will read soon: the next head's part of a block if that
+// is a page, or else the head's own, two blocks on.
+func (w *attendWork) aheadOfHead(s *stretch, kvHeads, bytes int) int {
+	const page = 4096
+	if head := kvBlock * w.dim * bytes; kvHeads > 1 && head >= page {
+		return head
+	}
+	return 2 * s.distance
+}
+
+// scoreHeads multiplies the rows of each key head, group many, with its keys, in the order of memory.
+func (w *attendWork) scoreHeads(l *layout, kvHeads, group int) {
+	half, bytes := l.precision()
+	for i := range l.stretches[:l.n] {
+		s := &l.stretches[i]
+		ahead := w.aheadOfHead(s, kvHeads, bytes)
+		for b, tiles := 0, 0; b < s.blocks; b += tiles {
+			tiles = min(2, w.v.tileGroup(s.blocks-b, w.v.group(group)))
+			for h := range kvHeads {
+				keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance+h*kvBlock*w.dim*bytes))
+				for r, rows := h*group, 0; r < (h+1)*group; r += rows {
+					rows = w.v.group((h+1)*group - r)
+					w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[r*w.dim], keys,
+						AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, ahead, 0)
+				}
+			}
+		}
+	}
+}
+
+// weighHeads weighs the values of positions lo to hi-1 for all rows: so many blocks for one head,
+// then the same blocks for the next.
+func (w *attendWork) weighHeads(l *layout, p *partial, kvHeads, group, lo, hi int) {
+	const together = 32 << 10 // bytes
+	_, bytes := l.precision()
+	all := *l
+	l.n, l.join = 1, 0
+	for i := range all.stretches[:all.n] {
+		s := &all.stretches[i]
+		s.valueAhead = w.aheadOfHead(s, kvHeads, bytes)
+		step := max(1, together/s.distance) * kvBlock
+		end := min(hi, (s.block+s.blocks)*kvBlock)
+		for from := max(lo, s.block*kvBlock); from < end; {
+			to := min(end, from/kvBlock*kvBlock+step)
+			l.stretches[0] = *s
+			for h := range kvHeads {
+				rows := p.rows(h*group, group, w.width)
+				w.weighAll(l, &rows, 0, group, h*group, from, to)
+				l.stretches[0].values = (*byte)(unsafe.Add(unsafe.Pointer(l.stretches[0].values), kvBlock*w.dim*bytes))
+			}
+			from, l.join = to, 1
 		}
 	}
 }

@@ -77,16 +77,40 @@ func checkTile(t *testing.T, c tileCase, k, v *KVRegion, q []float32, kvHead int
 		sameBits(t, name+", alone", alone.x, want[i*stride:][:size])
 		alone.check(t, name+", alone")
 
-		first, count := a.Chunks()
-		parts := newFenced(count*PartialLen(c.heads, c.dim), float32(-77))
-		for from := 0; from < count; from += 2 {
-			to := min(count, from+2)
-			AttendChunks(parts.x[from*PartialLen(c.heads, c.dim):], last, &a, first+from, first+to, &s)
-		}
-		parts.check(t, name+", chunks")
-		MergeChunks(alone.x, parts.x, &a, &s)
-		sameBits(t, name+", merged", alone.x, want[i*stride:][:size])
+		checkChunks(t, name, a, last, tier)
 	}
+}
+
+// checkChunks compares all heads of a token, in pieces, with the definition of each. The first heads have
+// the queries q, the others ones like them.
+func checkChunks(t *testing.T, name string, a Attention, q []float32, tier Tier) {
+	t.Helper()
+	kvHeads, group := a.K.Dim/a.HeadDim, len(q)/a.HeadDim
+	all, want := make([]float32, kvHeads*len(q)), make([]float32, kvHeads*len(q))
+	var plain Scratch
+	for h := range kvHeads {
+		qh := all[h*len(q):][:len(q)]
+		for d := range qh {
+			qh[d] = q[(d+3*h)%len(q)]
+		}
+		one := a
+		one.KVHead = h
+		Attend(want[h*len(q):][:len(q)], qh, &one, &plain)
+	}
+	s := Scratch{Tier: tier}
+	heads := kvHeads * group
+	first, count := a.Chunks()
+	parts, out := newFenced(count*PartialLen(heads, a.HeadDim), float32(-77)), newFenced(len(all), float32(-77))
+	for from := 0; from < count; from += 2 {
+		to := min(count, from+2)
+		AttendChunks(parts.x[from*PartialLen(heads, a.HeadDim):], all, &a, first+from, first+to, &s)
+	}
+	parts.check(t, name+", chunks")
+	for from := 0; from < heads; from += 3 {
+		MergeChunks(out.x, parts.x, &a, from, min(heads, from+3), &s)
+	}
+	out.check(t, name+", merged")
+	sameBits(t, name+", merged", out.x, want)
 }
 
 func TestAttendTiers(t *testing.T) {
@@ -188,14 +212,14 @@ func TestAttendSteadyState(t *testing.T) {
 	q, out := randFloats(8*64, 2), make([]float32, 8*64)
 	lengths := []int{397, 398, 399, 400}
 	a := &Attention{K: k, V: v, HeadDim: 32, KVHead: 1, Scale: 1, N: 400}
-	parts := make([]float32, 4*PartialLen(2, 32))
+	parts := make([]float32, 4*PartialLen(4, 32))
 	for _, tier := range Tiers() {
 		s := Scratch{Tier: tier}
 		run := func() {
 			Attend(out[:64], q[:64], a, &s)
 			AttendTile(out, q, 64, 64, a, lengths, &s)
-			AttendChunks(parts, q[:64], a, 0, 4, &s)
-			MergeChunks(out[:64], parts, a, &s)
+			AttendChunks(parts, q[:128], a, 0, 4, &s)
+			MergeChunks(out[:128], parts, a, 0, 4, &s)
 		}
 		run()
 		if n := testing.AllocsPerRun(10, run); n != 0 {
