@@ -24,22 +24,21 @@ func Anonymous(size int) (*Mapping, error) {
 }
 
 // WantHuge asks for huge pages under ordinary memory that is going to be read and written
-// throughout, such as large activations. It is a wish, and nothing where the system has none.
+// throughout, such as large activations. It is a wish, and nothing where the system has none. Where
+// b begins or ends within a huge page, what else lies in that page gets it too: memory that is
+// allocated piece by piece would otherwise have them under half of each piece.
 func WantHuge(b []byte) {
 	const huge = 2 << 20
-	if len(b) < 2*huge {
-		return // too small to hold whole huge pages for sure
-	}
-	lo, hi := wholePages(b, huge)
-	if lo < hi {
-		wantHuge(b[lo:hi])
+	if len(b) >= huge {
+		wantHuge(pagesAround(b, huge))
 	}
 }
 
-// wholePages returns the range of b that consists of whole pages of memory.
-func wholePages(b []byte, page int) (lo, hi int) {
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	lo = int(-start & uintptr(page-1))
-	hi = len(b) - int((start+uintptr(len(b)))&uintptr(page-1))
-	return lo, hi
+// pagesAround returns the pages that b lies in. What is not b may not be read or written, nor may it be
+// memory at all.
+func pagesAround(b []byte, page int) []byte {
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	before := int(uintptr(p) & uintptr(page-1))
+	n := (before + len(b) + page - 1) &^ (page - 1)
+	return unsafe.Slice((*byte)(unsafe.Add(p, -before)), n)
 }

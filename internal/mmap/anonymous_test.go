@@ -33,17 +33,18 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-func TestWholePages(t *testing.T) {
+func TestPagesAround(t *testing.T) {
 	b := make([]byte, 1<<16)
-	for _, cut := range []int{0, 1, 100, 4095} {
+	for _, cut := range []int{0, 1, 100, 4095, 4096, 5000} {
 		part := b[cut : len(b)-cut]
-		lo, hi := wholePages(part, 4096)
-		start := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
-		if (start+uintptr(lo))%4096 != 0 || (start+uintptr(hi))%4096 != 0 {
-			t.Errorf("cut by %d: range [%d, %d) does not begin and end with pages", cut, lo, hi)
+		got := pagesAround(part, 4096)
+		first, start := uintptr(unsafe.Pointer(unsafe.SliceData(got))), uintptr(unsafe.Pointer(unsafe.SliceData(part)))
+		end, last := first+uintptr(len(got)), start+uintptr(len(part))
+		if first%4096 != 0 || end%4096 != 0 {
+			t.Errorf("cut by %d: %#x to %#x are not whole pages", cut, first, end)
 		}
-		if lo < 0 || lo >= 4096 || hi > len(part) || len(part)-hi >= 4096 {
-			t.Errorf("cut by %d: range [%d, %d) of %d bytes leaves whole pages out", cut, lo, hi, len(part))
+		if first > start || start-first >= 4096 || end < last || end-last >= 4096 {
+			t.Errorf("cut by %d: pages %#x to %#x around %#x to %#x", cut, first, end, start, last)
 		}
 	}
 	WantHuge(make([]byte, 8<<20))
