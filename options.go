@@ -111,7 +111,7 @@ func WithBackends(names ...string) Option {
 func WithThreads(n int) Option { return func(c *config) { c.threads = n } }
 
 // WithInstructions limits the CPU device to an instruction set: "generic" (plain Go), "avx2",
-// "avxvnni" or "avx512" on amd64, "neon" on arm64. The default, "", is the best that the machine
+// "avxvnni", "avx512" or "amx" on amd64, "neon" on arm64. The default, "", is the best that the machine
 // has, or MINFER_CPU. Results do not depend on it.
 func WithInstructions(name string) Option { return func(c *config) { c.instructions = name } }
 

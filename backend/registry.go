@@ -49,7 +49,7 @@ type Config struct {
 	Instance int    // which of several: 1 in "cuda:1"
 	Threads  int    // worker threads, for a device that computes on the host
 	// Instructions names the best instruction set to use, for a device that computes on the
-	// host and has several: for the CPU generic, avx2, avxvnni, avx512 or neon.
+	// host and has several: for the CPU generic, avx2, avxvnni, avx512, amx or neon.
 	Instructions string
 	// InPlace has the device compute from the weights where they are, mapped from the file,
 	// instead of making a copy in a faster order.

@@ -57,9 +57,8 @@ func usesTiles(tokens int) bool { return tokens > 2 }
 func (a *QActs) Reset(tokens, in int) {
 	a.Tokens, a.In = tokens, in
 	n := tokens * in
-	if kernelsOf(a.Tier) != nil {
-		a.panels = grow(a.panels, n/BlockSize*panelBlock)
-		a.sums16 = grow(a.sums16, n/BlockSize*panelSums16)
+	if k := kernelsOf(a.Tier); k != nil {
+		a.resetPanels(k)
 		return
 	}
 	a.Q = grow(a.Q, n)

@@ -38,7 +38,7 @@ var attend256 = attendVectors{
 
 func (t Tier) vectors() *attendVectors {
 	switch {
-	case t == AVX512:
+	case t.avx512():
 		return &attend512
 	case t.avx2():
 		return &attend256

@@ -17,6 +17,16 @@ type productFunc func(w, acts, sums16, out, bias *byte, blocks, n, outStride int
 // for each group scales x16 (float32), then for each group minima x16.
 type expandFunc func(w, dst *byte, blocks, rowBlocks int)
 
+// A matrixFunc multiplies n row blocks of expanded weights, whose quants are signed, with a tile of
+// matrixTokens tokens and stores the results of the first. The ring is memory for sums, ringSize bytes that
+// begin at a multiple of twice that.
+type matrixFunc func(w, acts, sums16, out, bias, ring *byte, blocks, n, outStride, tokens int)
+
+const (
+	matrixTokens = 16
+	ringSize     = 8 << 10
+)
+
 // vectorKernels are the functions of a tier.
 type vectorKernels struct {
 	maxTile   int // tokens of the largest tile
@@ -27,6 +37,7 @@ type vectorKernels struct {
 	tile   [2][2][4]productFunc // by group (32, 16), minimum, and widthIndex
 	wide   [4]productFunc       // instead for quants of 8 bits, or nil
 	pair   [2][2]productFunc    // pairs of row blocks, largest tile; or nil
+	matrix [2][2]matrixFunc     // instead of tile and pair, or nil
 
 	// quantize quantises a token into its lane of the first records: pointers are to the
 	// values, and to the lane's quants, D, and first sum of 16; width is that of the tile.
@@ -96,8 +107,10 @@ func matMulBlocks(k *vectorKernels, out []float32, outStride int, w *Packed, blo
 	m := expandedProduct{k: k, w: w, acts: acts, outStride: outStride}
 	m.size = m.w.In / BlockSize * m.choose()
 	step := max(1, weightBudget/m.size/2) * 2
-	m.expanded = s.aligned(min(step, block1-block0) * m.size)
-	chunk := tokenChunk(acts.Tokens, acts.In, k.maxTile)
+	lines := s.aligned(ringSize + min(step, block1-block0)*m.size)
+	m.ring, m.expanded = lines[:ringSize], lines[ringSize:]
+	_, tile := k.tiling(acts.Tokens)
+	chunk := tokenChunk(acts.Tokens, acts.In, tile)
 	for t := 0; t < acts.Tokens; t += chunk {
 		for b := block0; b < block1; b += step {
 			m.rowBlocks(out[(b-block0)*PackedRows:], b, min(step, block1-b), bias, t, min(t+chunk, acts.Tokens))
@@ -137,9 +150,11 @@ type expandedProduct struct {
 	k         *vectorKernels
 	tile      *[4]productFunc
 	pair      productFunc
+	matrix    matrixFunc
 	w         *Packed
 	acts      *QActs
 	outStride int
+	ring      []byte
 	expanded  []byte
 	size      int // of an expanded row block
 }
@@ -153,7 +168,7 @@ func (m *expandedProduct) choose() int {
 	if m.w.Format.Min {
 		minimum, scales = 1, 2*scales
 	}
-	m.tile, m.pair = &m.k.tile[group][minimum], m.k.pair[group][minimum]
+	m.tile, m.pair, m.matrix = &m.k.tile[group][minimum], m.k.pair[group][minimum], m.k.matrix[group][minimum]
 	if m.k.wide[0] != nil && m.w.layout.wide() {
 		m.tile = &m.k.wide
 	}
@@ -164,6 +179,13 @@ func (m *expandedProduct) choose() int {
 // cache while row blocks pass by, and results are written in runs.
 func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32, t0, t1 int) {
 	m.k.expand[m.w.layout.index](unsafe.SliceData(m.w.block(b)), unsafe.SliceData(m.expanded), m.w.In/m.w.Format.Block, n)
+	if m.matrix != nil {
+		for t := t0; t < t1; t += matrixTokens {
+			m.matrix(unsafe.SliceData(m.expanded), unsafe.SliceData(m.acts.panel(t)), unsafe.SliceData(m.acts.panel16(t)), bytesAt(out, t*m.outStride),
+				biasAt(bias, b, n), unsafe.SliceData(m.ring), m.w.In/BlockSize, n, m.outStride, min(matrixTokens, t1-t))
+		}
+		return
+	}
 	for t := t0; t < t1; {
 		width := tileWidth(t1-t, m.k.maxTile)
 		pairs := 0
@@ -197,12 +219,12 @@ func biasAt(bias []float32, block, n int) *byte {
 	return (*byte)(unsafe.Pointer(unsafe.SliceData(bias[block*PackedRows : (block+n)*PackedRows])))
 }
 
-// aligned returns n bytes that begin with a line of the cache.
+// aligned returns n bytes that begin at a multiple of twice the size of the ring, and so with a line of the cache.
 func (s *Scratch) aligned(n int) []byte {
-	const line = 64
-	if len(s.lines) < n+line {
-		s.lines = make([]byte, n+line)
+	const to = 2 * ringSize
+	if len(s.lines) < n+to {
+		s.lines = make([]byte, n+to)
 	}
-	at := -uintptr(unsafe.Pointer(unsafe.SliceData(s.lines))) % line
+	at := -uintptr(unsafe.Pointer(unsafe.SliceData(s.lines))) % to
 	return s.lines[at:][:n]
 }

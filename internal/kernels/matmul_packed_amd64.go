@@ -5,6 +5,8 @@ package kernels
 // kernelsOf returns the functions of a tier, or nil for Generic.
 func kernelsOf(t Tier) *vectorKernels {
 	switch t {
+	case AMX:
+		return &kernelsAMX
 	case AVX512:
 		return &kernels512
 	case AVXVNNI:
@@ -66,6 +68,29 @@ var kernels512 = vectorKernels{
 	dots:     dots512,
 	dotSize:  64,
 }
+
+// kernelsAMX are those of AVX-512 but for many tokens.
+var kernelsAMX = func() vectorKernels {
+	k := kernels512
+	k.vecTokens = 8
+	k.expand = [packedFormats]expandFunc{
+		expandAMXQ4_0,
+		expandAMXQ4_1,
+		expandAMXQ5_0,
+		expandAMXQ5_1,
+		expandAMXQ8_0,
+		expandAMXQ2_K,
+		expandAMXQ3_K,
+		expandAMXQ4_K,
+		expandAMXQ5_K,
+		expandAMXQ6_K,
+		expandAMXIQ4_NL,
+		expandAMXIQ4_XS,
+		expandAMXMXFP4,
+	}
+	k.matrix = [2][2]matrixFunc{{matrixAMXg32x16, matrixAMXg32minx16}, {matrixAMXg16x16, matrixAMXg16minx16}}
+	return k
+}()
 
 var kernelsVNNI = vectorKernels{
 	maxTile:   4,

@@ -42,14 +42,16 @@ func TestPackedStaysWithin(t *testing.T) {
 		}
 		Pack(p.Data, w, 0, 2, Generic)
 		bias := floats(w.Out)
-		for _, tokens := range []int{1, 3, 4, 7} {
+		for _, tokens := range []int{1, 3, 4, 7, 19} {
 			x, out := floats(tokens*w.In), floats(tokens*w.Out)
 			copy(x, randFloats(len(x), 2))
 			for _, tier := range Tiers() {
 				acts, s := QActs{Tier: tier}, Scratch{}
-				if kernelsOf(tier) != nil {
-					acts.panels = beforeGap(t, len(x)/BlockSize*panelBlock)
-					acts.sums16 = beforeGap(t, len(x)/BlockSize*panelSums16)
+				if k := kernelsOf(tier); k != nil {
+					room, _ := k.tiling(tokens)
+					n := room * (w.In / BlockSize)
+					acts.panels = beforeGap(t, n*panelBlock)
+					acts.sums16 = beforeGap(t, n*panelSums16)
 				}
 				acts.Quantize(x, w.In, tokens, w.In)
 				MatMulPacked(out, w.Out, p, 0, 2, bias, &acts, &s)

@@ -5,7 +5,7 @@ package kernels
 // floatRoutinesOf returns the routines of a tier, or nil for Generic.
 func floatRoutinesOf(t Tier) *floatRoutines {
 	switch t {
-	case AVX512:
+	case AVX512, AMX:
 		return &float512
 	case AVX2, AVXVNNI:
 		return &float256

@@ -182,7 +182,7 @@ func TestMatMulPacked(t *testing.T) {
 // record returns a token's block of a panel: quants, D, the sum of 32, and the sums of 16,
 // each sum with the negative integer that belongs to it.
 func (a *QActs) record(t, b int) (q []byte, f [4]float32, n [3]int32) {
-	first, width := tileOf(a.Tokens, t, kernelsOf(a.Tier).maxTile)
+	first, width := a.tile(kernelsOf(a.Tier), t)
 	r, r16 := a.panel(first)[b*width*panelBlock:], a.panel16(first)[b*width*panelSums16:]
 	lane := t - first
 	at := func(r []byte, i int) uint32 { return binary.LittleEndian.Uint32(r[4*(i*width+lane):]) }

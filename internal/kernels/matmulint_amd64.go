@@ -1094,6 +1094,91 @@ func tileAVX2wideg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte,
 //go:noescape
 func tileAVX2wideg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 
+// expandAMXQ4_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ4_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ4_1 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ4_1(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ5_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ5_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ5_1 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ5_1(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ8_0 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ8_0(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ2_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ2_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ3_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ3_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ4_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ4_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ5_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ5_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXQ6_K brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXQ6_K(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXIQ4_NL brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXIQ4_NL(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXIQ4_XS brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXIQ4_XS(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// expandAMXMXFP4 brings packed weights into the form that the tile functions read.
+//
+//go:noescape
+func expandAMXMXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
+
+// matrixAMXg32x16 multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.
+//
+//go:noescape
+func matrixAMXg32x16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int)
+
+// matrixAMXg32minx16 multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.
+//
+//go:noescape
+func matrixAMXg32minx16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int)
+
+// matrixAMXg16x16 multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.
+//
+//go:noescape
+func matrixAMXg16x16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int)
+
+// matrixAMXg16minx16 multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.
+//
+//go:noescape
+func matrixAMXg16minx16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int)
+
 // read512 reads n times 512 bytes.
 //
 //go:noescape

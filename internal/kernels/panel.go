@@ -7,6 +7,8 @@ import (
 
 // Activations for vector kernels lie in panels: the tokens of a batch are cut into tiles
 // of the largest width a tier has, 4 or 6, and then, what is left, of 4, 2 and 1, and the blocks of a tile's tokens into records.
+// Where a tier has functions for whole matrices, and tokens are many enough for them, all tiles have the width of
+// those, and the last is filled up with zeros.
 // A record of c tokens has, of a block of 32 values (little-endian, [c] meaning one for
 // each token):
 //
@@ -26,6 +28,14 @@ const (
 	panelBlock  = 44 // bytes of a token's block
 	panelSums16 = 16 // and of its sums of 16
 )
+
+// tiling returns the number of tokens for which a batch has room, and the width of its largest tiles.
+func (k *vectorKernels) tiling(tokens int) (room, largest int) {
+	if k.matrix[0][0] == nil || tokens <= k.vecTokens {
+		return tokens, k.maxTile
+	}
+	return (tokens + matrixTokens - 1) / matrixTokens * matrixTokens, matrixTokens
+}
 
 // tileWidth returns the number of tokens in the first tile of so many.
 func tileWidth(tokens, largest int) int {
@@ -53,10 +63,29 @@ func (a *QActs) panel(t int) []byte { return a.panels[t*(a.In/BlockSize)*panelBl
 // panel16 is panel for the sums of 16.
 func (a *QActs) panel16(t int) []byte { return a.sums16[t*(a.In/BlockSize)*panelSums16:] }
 
+// resetPanels makes room for the panels.
+func (a *QActs) resetPanels(k *vectorKernels) {
+	room, largest := k.tiling(a.Tokens)
+	n := room * (a.In / BlockSize)
+	a.panels = grow(a.panels, n*panelBlock)
+	a.sums16 = grow(a.sums16, n*panelSums16)
+	if room > a.Tokens {
+		// Results of what is beyond the tokens are not used, but numbers that are out of the ordinary take long.
+		clear(a.panel(room - largest))
+		clear(a.panel16(room - largest))
+	}
+}
+
+// tile returns the tile of token t, its first token and its width.
+func (a *QActs) tile(k *vectorKernels, t int) (first, width int) {
+	room, largest := k.tiling(a.Tokens)
+	return tileOf(room, t, largest)
+}
+
 // quantizePanel quantises x as token t.
 func (a *QActs) quantizePanel(t int, x []float32) {
 	k := kernelsOf(a.Tier)
-	first, width := tileOf(a.Tokens, t, k.maxTile)
+	first, width := a.tile(k, t)
 	lane, records, records16 := t-first, a.panel(first), a.panel16(first)
 	k.quantize(unsafe.SliceData(x), unsafe.SliceData(records[lane*BlockSize:]),
 		unsafe.SliceData(records[width*BlockSize+4*lane:]), unsafe.SliceData(records16[4*lane:]), a.In/BlockSize, width)

@@ -7,11 +7,13 @@ package kernels
 
 func (t Tier) avx2() bool { return t == AVX2 || t == AVXVNNI }
 
+func (t Tier) avx512() bool { return t == AVX512 || t == AMX }
+
 func (t Tier) add(out, a, b []float32) int {
 	n := len(a) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		addAVX512(&out[0], &a[0], &b[0], n)
 		return n
 	case t.avx2():
@@ -25,7 +27,7 @@ func (t Tier) mul(out, a, b []float32) int {
 	n := len(a) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		mulAVX512(&out[0], &a[0], &b[0], n)
 		return n
 	case t.avx2():
@@ -39,7 +41,7 @@ func (t Tier) scale(out, x []float32, factor float32) int {
 	n := len(x) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		scaleAVX512(&out[0], &x[0], factor, n)
 		return n
 	case t.avx2():
@@ -53,7 +55,7 @@ func (t Tier) silu(out, x []float32) int {
 	n := len(x) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		siluAVX512(&out[0], &x[0], n)
 		return n
 	case t.avx2():
@@ -67,7 +69,7 @@ func (t Tier) gelu(out, x []float32) int {
 	n := len(x) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		geluAVX512(&out[0], &x[0], n)
 		return n
 	case t.avx2():
@@ -81,7 +83,7 @@ func (t Tier) swiglu(out, gate, up []float32) int {
 	n := len(gate) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		swigluAVX512(&out[0], &gate[0], &up[0], n)
 		return n
 	case t.avx2():
@@ -95,7 +97,7 @@ func (t Tier) squares(lanes *[16]float32, x []float32) int {
 	n := len(x) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		squaresAVX512(&x[0], &lanes[0], n)
 		return n
 	case t.avx2():
@@ -109,7 +111,7 @@ func (t Tier) weigh(out, x, weight []float32, factor float32) int {
 	n := len(x) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		weighAVX512(&out[0], &x[0], &weight[0], factor, n)
 		return n
 	case t.avx2():
@@ -123,7 +125,7 @@ func (t Tier) expSum(out, x []float32, lanes *[16]float32, m float32) int {
 	n := len(x) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		expSumAVX512(&out[0], &x[0], &lanes[0], m, n)
 		return n
 	case t.avx2():
@@ -137,7 +139,7 @@ func (t Tier) rotateHalves(o0, o1, x0, x1, cos, sin []float32) int {
 	n := len(cos) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		rotateHalvesAVX512(&o0[0], &o1[0], &x0[0], &x1[0], &cos[0], &sin[0], n)
 		return n
 	case t.avx2():
@@ -151,7 +153,7 @@ func (t Tier) decodeF16(dst []float32, src []uint16) int {
 	n := len(src) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		decodeF16AVX512(&dst[0], &src[0], n)
 		return n
 	case t.avx2():
@@ -165,7 +167,7 @@ func (t Tier) encodeF16(dst []uint16, src []float32) int {
 	n := len(src) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		encodeF16AVX512(&dst[0], &src[0], n)
 		return n
 	case t.avx2():
@@ -179,7 +181,7 @@ func (t Tier) decodeBF16(dst []float32, src []uint16) int {
 	n := len(src) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		decodeBF16AVX512(&dst[0], &src[0], n)
 		return n
 	case t.avx2():
@@ -193,7 +195,7 @@ func (t Tier) encodeBF16(dst []uint16, src []float32) int {
 	n := len(src) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		encodeBF16AVX512(&dst[0], &src[0], n)
 		return n
 	case t.avx2():
@@ -208,7 +210,7 @@ func (t Tier) maximum(x []float32) (m float32, n int) {
 	n = len(x) &^ 15
 	switch {
 	case n == 0:
-	case t == AVX512:
+	case t.avx512():
 		return maximumAVX512(&x[0], n), n
 	case t.avx2():
 		return maximumAVX2(&x[0], n), n
@@ -218,7 +220,7 @@ func (t Tier) maximum(x []float32) (m float32, n int) {
 
 func (t Tier) rotatePairs(out, x, cos, sin []float32) int {
 	n := len(cos) &^ 3
-	if n == 0 || t != AVX512 && !t.avx2() {
+	if n == 0 || !t.avx512() && !t.avx2() {
 		return 0
 	}
 	rotatePairsAVX2(&out[0], &x[0], &cos[0], &sin[0], n)
@@ -228,7 +230,7 @@ func (t Tier) rotatePairs(out, x, cos, sin []float32) int {
 // scatterF16 stores elements kvBlock apart.
 func (t Tier) scatterF16(dst []uint16, src []float32) int {
 	n := len(src) &^ 15
-	if n == 0 || t != AVX512 && !t.avx2() {
+	if n == 0 || !t.avx512() && !t.avx2() {
 		return 0
 	}
 	_ = dst[(n-1)*kvBlock]

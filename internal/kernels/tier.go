@@ -20,10 +20,11 @@ const (
 	AVX2                // amd64: AVX2, FMA and F16C
 	AVXVNNI             // amd64: AVX2 with the 8-bit dot products of AVX-VNNI
 	AVX512              // amd64: AVX-512 F, BW, DQ, VL and VNNI
+	AMX                 // amd64: AVX512, and the tiles of AMX for 8-bit integers
 	NEON                // arm64: Advanced SIMD with dot products
 )
 
-var tierNames = [...]string{Generic: "generic", AVX2: "avx2", AVXVNNI: "avxvnni", AVX512: "avx512", NEON: "neon"}
+var tierNames = [...]string{Generic: "generic", AVX2: "avx2", AVXVNNI: "avxvnni", AVX512: "avx512", AMX: "amx", NEON: "neon"}
 
 // String returns the name under which ParseTier knows the tier.
 func (t Tier) String() string {
@@ -49,28 +50,34 @@ func ParseTier(name string) (Tier, error) {
 }
 
 // Tiers returns what this machine and build can compute with, the fastest last. Generic is
-// always among them; with the build tag purego it is the only one.
+// always among them; with the build tag purego it is the only one. Where the processor has AMX, the
+// first call asks the system for leave to use it, which holds for the process from then on.
 func Tiers() []Tier { return append([]Tier{Generic}, machineTiers()...) }
 
-// Available says whether the machine and build have the tier.
-func (t Tier) Available() bool { return slices.Contains(Tiers(), t) }
+// Available says whether the machine and build have the tier. Only for AMX the system is asked.
+func (t Tier) Available() bool {
+	if t == AMX {
+		return slices.Contains(Tiers(), t)
+	}
+	return t == Generic || slices.Contains(plainTiers(), t)
+}
 
 // DefaultTier returns the fastest tier there is, or the one that the environment variable
 // MINFER_CPU names. When that name is unknown or the machine lacks the tier, the error wraps
 // ErrTier and the tier is the fastest one, so that a caller may also go on.
 func DefaultTier() (Tier, error) {
+	name := os.Getenv(TierVariable)
+	t, err := ParseTier(name)
+	if err == nil && t.Available() {
+		return t, nil
+	}
 	tiers := Tiers()
 	best := tiers[len(tiers)-1]
-	name := os.Getenv(TierVariable)
-	if name == "" {
+	switch {
+	case name == "":
 		return best, nil
-	}
-	t, err := ParseTier(name)
-	if err != nil {
+	case err != nil:
 		return best, fmt.Errorf("%s: %w", TierVariable, err)
 	}
-	if !t.Available() {
-		return best, fmt.Errorf("%s: %w: this machine or build lacks %s, it has %v", TierVariable, ErrTier, t, tiers)
-	}
-	return t, nil
+	return best, fmt.Errorf("%s: %w: this machine or build lacks %s, it has %v", TierVariable, ErrTier, t, tiers)
 }

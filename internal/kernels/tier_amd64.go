@@ -2,10 +2,27 @@
 
 package kernels
 
-import "golang.org/x/sys/cpu"
+import (
+	"sync"
 
-// machineTiers relies on F16C coming with AVX2, as it does in every processor made.
+	"golang.org/x/sys/cpu"
+)
+
+// machineTiers are plainTiers, and AMX.
 func machineTiers() []Tier {
+	tiers := plainTiers()
+	if n := len(tiers); n > 0 && tiers[n-1] == AVX512 && cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8 && mayUseTiles() {
+		tiers = append(tiers, AMX)
+	}
+	return tiers
+}
+
+// mayUseTiles asks the system for leave to use the tiles of AMX, once.
+var mayUseTiles = sync.OnceValue(askForTiles)
+
+// plainTiers are those for which nobody has to be asked. It relies on F16C coming with AVX2, as it does
+// in every processor made.
+func plainTiers() []Tier {
 	var tiers []Tier
 	x := &cpu.X86
 	if !x.HasAVX2 || !x.HasFMA {

@@ -8,11 +8,13 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// machineTiers takes for granted that Apple's processors for computers have dot products: all
+// plainTiers takes for granted that Apple's processors for computers have dot products: all
 // of them do, and package cpu does not ask them.
-func machineTiers() []Tier {
+func plainTiers() []Tier {
 	if runtime.GOOS == "darwin" || cpu.ARM64.HasASIMDDP {
 		return []Tier{NEON}
 	}
 	return nil
 }
+
+func machineTiers() []Tier { return plainTiers() }

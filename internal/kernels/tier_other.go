@@ -2,4 +2,6 @@
 
 package kernels
 
+func plainTiers() []Tier { return nil }
+
 func machineTiers() []Tier { return nil }

@@ -23,7 +23,7 @@ func avx512() {
 		for _, c := range []int{1, 2, 4, maxTile512} {
 			vec512(&formats[i], c)
 		}
-		expand512(&formats[i])
+		expand512(&formats[i], false)
 	}
 	for _, group := range []int{32, 16} {
 		for _, min := range []bool{false, true} {
@@ -398,8 +398,13 @@ func vec512(f *format, c int) {
 	})
 }
 
-func expand512(f *format) {
-	name := "expand512" + f.name
+// expand512 makes a function that expands weights: to unsigned quants with 128 added, as VPDPBUSD takes them, or
+// to signed ones, as tiles do.
+func expand512(f *format, signed bool) {
+	name, add := "expand512"+f.name, 128-f.zero
+	if signed {
+		name, add = "expandAMX"+f.name, -f.zero
+	}
 	build.TEXT(name, attr.NOSPLIT, "func(w, dst *byte, blocks, rowBlocks int)")
 	build.Pragma("noescape")
 	build.Doc(name + " brings packed weights into the form that the tile functions read.")
@@ -411,8 +416,8 @@ func expand512(f *format) {
 	u := newWeights512(f, &p)
 	offset := p.take()
 	u.constants()
-	if f.zero != 128 {
-		broadcast512(offset, uint32(128-f.zero)*0x01010101)
+	if add != 0 {
+		broadcast512(offset, uint32(uint8(add))*0x01010101)
 	}
 	rowLoop(func() {
 		blockLoop(f, u.head, func() {
@@ -420,7 +425,7 @@ func expand512(f *format) {
 			u.scales()
 			u.quants()
 			for i, w := range u.w {
-				if f.zero != 128 {
+				if add != 0 {
 					op("VPADDB", offset, w, w)
 				}
 				op("VMOVDQU64", w, mem(regOut, 64*i))

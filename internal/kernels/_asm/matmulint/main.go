@@ -6,6 +6,7 @@
 //	expand packed weights to one common form, one function per format
 //	tile   expanded weights times a tile of 1 to 6 tokens, one function per kind of group
 //	pair   the same for two row blocks at a time and a whole tile
+//	matrix expanded weights times a tile of 16 tokens, with the tile unit of AMX
 //
 // packed.go and panel.go of package kernels describe what lies where in memory.
 package main
@@ -24,6 +25,7 @@ func main() {
 	build.ConstraintExpr("!purego")
 	avx512()
 	avx2()
+	amx()
 	roofs()
 	build.Generate()
 }
