@@ -133,15 +133,27 @@ func BenchmarkPackedMatrix(b *testing.B) {
 	}
 }
 
+// BenchmarkPack packs some memory's worth of rows, to a place that is in the cache.
 func BenchmarkPack(b *testing.B) {
+	const in, rows, times = 1024, 1024, 64
 	for _, name := range formatNames {
 		b.Run(name, func(b *testing.B) {
-			w := randWeight(b, name, 1024, 1024, 1)
+			w := randWeight(b, name, in, rows, 1)
 			p := mustPack(b, w)
+			size := len(w.Data)
+			data := hugeBytes(b, times*size)
+			for i := range times {
+				copy(data[i*size:], w.Data)
+			}
 			benchTiers(b, func(b *testing.B, tier Tier) {
-				b.SetBytes(int64(len(w.Data)))
+				b.SetBytes(times * int64(size))
 				for b.Loop() {
-					Pack(p.Data, w, 0, p.Blocks(), tier)
+					for i := range times {
+						w.Data = data[i*size:][:size]
+						for r := range rows / PackedRows {
+							Pack(p.Data[:len(p.Data)/rows*PackedRows], &Weight{w.Format, in, PackedRows, w.Data[r*PackedRows*w.rowBytes:][:PackedRows*w.rowBytes], w.rowBytes}, 0, 1, tier)
+						}
+					}
 				}
 			})
 		})

@@ -569,10 +569,10 @@ func encodeBF16NEON(dst *uint16, src *float32, n int)
 //go:noescape
 func scatterF16NEON(dst *uint16, src *float32, n int)
 
-// linesNEON makes 4*groups lines of 64 bytes, each of a word of 16 rows, which lie stride bytes apart.
+// linesNEON makes 4*groups lines, each of a word of 16 rows, which lie stride bytes apart, and flips the bits of flip in each word.
 //
 //go:noescape
-func linesNEON(dst *byte, src *byte, stride int, groups int)
+func linesNEON(dst *byte, src *byte, stride int, groups int, flip int)
 
 // productF16NEONR1T1 multiplies rows of weights, 1 at once, with 1 tiles of 16 lanes.
 //

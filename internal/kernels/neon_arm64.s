@@ -24308,12 +24308,14 @@ loop:
 	BNE loop
 	RET
 
-// func linesNEON(dst *byte, src *byte, stride int, groups int)
-TEXT ·linesNEON(SB), NOSPLIT, $0-32
+// func linesNEON(dst *byte, src *byte, stride int, groups int, flip int)
+TEXT ·linesNEON(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R0
 	MOVD src+8(FP), R1
 	MOVD stride+16(FP), R2
 	MOVD groups+24(FP), R3
+	MOVD flip+32(FP), R5
+	WORD $0x4e040ca8 // dup v8.4s, w5
 
 loop:
 	MOVD R1, R4
@@ -24333,9 +24335,13 @@ loop:
 	WORD $0x4ec67882 // zip2 v2.2d, v4.2d, v6.2d
 	WORD $0x4ec738a1 // zip1 v1.2d, v5.2d, v7.2d
 	WORD $0x4ec778a3 // zip2 v3.2d, v5.2d, v7.2d
+	WORD $0x6e281c00 // eor v0.16b, v0.16b, v8.16b
 	WORD $0x3d800000 // str q0, [x0]
+	WORD $0x6e281c21 // eor v1.16b, v1.16b, v8.16b
 	WORD $0x3d801001 // str q1, [x0, #64]
+	WORD $0x6e281c42 // eor v2.16b, v2.16b, v8.16b
 	WORD $0x3d802002 // str q2, [x0, #128]
+	WORD $0x6e281c63 // eor v3.16b, v3.16b, v8.16b
 	WORD $0x3d803003 // str q3, [x0, #192]
 	WORD $0x3dc00080 // ldr q0, [x4]
 	ADD R2, R4, R4
@@ -24353,9 +24359,13 @@ loop:
 	WORD $0x4ec67882 // zip2 v2.2d, v4.2d, v6.2d
 	WORD $0x4ec738a1 // zip1 v1.2d, v5.2d, v7.2d
 	WORD $0x4ec778a3 // zip2 v3.2d, v5.2d, v7.2d
+	WORD $0x6e281c00 // eor v0.16b, v0.16b, v8.16b
 	WORD $0x3d800400 // str q0, [x0, #16]
+	WORD $0x6e281c21 // eor v1.16b, v1.16b, v8.16b
 	WORD $0x3d801401 // str q1, [x0, #80]
+	WORD $0x6e281c42 // eor v2.16b, v2.16b, v8.16b
 	WORD $0x3d802402 // str q2, [x0, #144]
+	WORD $0x6e281c63 // eor v3.16b, v3.16b, v8.16b
 	WORD $0x3d803403 // str q3, [x0, #208]
 	WORD $0x3dc00080 // ldr q0, [x4]
 	ADD R2, R4, R4
@@ -24373,9 +24383,13 @@ loop:
 	WORD $0x4ec67882 // zip2 v2.2d, v4.2d, v6.2d
 	WORD $0x4ec738a1 // zip1 v1.2d, v5.2d, v7.2d
 	WORD $0x4ec778a3 // zip2 v3.2d, v5.2d, v7.2d
+	WORD $0x6e281c00 // eor v0.16b, v0.16b, v8.16b
 	WORD $0x3d800800 // str q0, [x0, #32]
+	WORD $0x6e281c21 // eor v1.16b, v1.16b, v8.16b
 	WORD $0x3d801801 // str q1, [x0, #96]
+	WORD $0x6e281c42 // eor v2.16b, v2.16b, v8.16b
 	WORD $0x3d802802 // str q2, [x0, #160]
+	WORD $0x6e281c63 // eor v3.16b, v3.16b, v8.16b
 	WORD $0x3d803803 // str q3, [x0, #224]
 	WORD $0x3dc00080 // ldr q0, [x4]
 	ADD R2, R4, R4
@@ -24393,9 +24407,13 @@ loop:
 	WORD $0x4ec67882 // zip2 v2.2d, v4.2d, v6.2d
 	WORD $0x4ec738a1 // zip1 v1.2d, v5.2d, v7.2d
 	WORD $0x4ec778a3 // zip2 v3.2d, v5.2d, v7.2d
+	WORD $0x6e281c00 // eor v0.16b, v0.16b, v8.16b
 	WORD $0x3d800c00 // str q0, [x0, #48]
+	WORD $0x6e281c21 // eor v1.16b, v1.16b, v8.16b
 	WORD $0x3d801c01 // str q1, [x0, #112]
+	WORD $0x6e281c42 // eor v2.16b, v2.16b, v8.16b
 	WORD $0x3d802c02 // str q2, [x0, #176]
+	WORD $0x6e281c63 // eor v3.16b, v3.16b, v8.16b
 	WORD $0x3d803c03 // str q3, [x0, #240]
 	ADD $16, R1, R1
 	ADD $256, R0, R0

@@ -61,11 +61,11 @@ func (p *packing) rowBlock(w *Weight) {
 	}
 }
 
-// words makes lines of n words of each row from byte at of the block on.
-func (p *packing) words(lines []byte, at, n int) {
+// words makes lines of n words of each row from byte at of the block on, with bits of flip flipped.
+func (p *packing) words(lines []byte, at, n int, flip uint32) {
 	done := 0
 	if p.rows == PackedRows {
-		done = p.tier.lines(lines, p.src[at:], p.stride, n)
+		done = p.tier.lines(lines, p.src[at:], p.stride, n, flip)
 	}
 	if done == n {
 		return
@@ -74,17 +74,19 @@ func (p *packing) words(lines []byte, at, n int) {
 	for r := range p.rows {
 		src := p.src[r*p.stride+at:][:4*n][4*done:]
 		for w := done*lineSize + 4*r; len(src) >= 4; w += lineSize {
-			binary.LittleEndian.PutUint32(lines[w:], binary.LittleEndian.Uint32(src))
+			binary.LittleEndian.PutUint32(lines[w:], binary.LittleEndian.Uint32(src)^flip)
 			src = src[4:]
 		}
 	}
 }
 
-// halves puts the two bytes at of each row's block side by side, bits of the second flipped.
-func (p *packing) halves(dst []byte, at int, flip byte) {
+// halves puts the two bytes at of each row's block side by side, with bits of flip flipped.
+func (p *packing) halves(dst []byte, at int, flip uint16) {
+	if p.rows == PackedRows && p.tier.halves(dst, p.src[at:], p.stride, flip) {
+		return
+	}
 	for r := range p.rows {
-		s, d := p.src[r*p.stride+at:][:2], dst[2*r:][:2]
-		d[0], d[1] = s[0], s[1]^flip
+		binary.LittleEndian.PutUint16(dst[2*r:], binary.LittleEndian.Uint16(p.src[r*p.stride+at:])^flip)
 	}
 }
 
@@ -104,23 +106,22 @@ func (p *packing) block() {
 	d := p.quants(0)
 	switch p.l.quants {
 	case quantBytes:
-		p.words(d, p.l.raw, 8)
-		for i := 0; i < 8*lineSize; i += 8 {
-			putWord(d[i:], getWord(d[i:])^0x80*each)
-		}
+		p.words(d, p.l.raw, 8, 0x80808080)
 	case quantNibbles:
-		p.words(d, p.l.raw, 4)
+		p.words(d, p.l.raw, 4, 0)
 	case quantNibblesBit:
-		p.words(d, p.l.raw, 4)
-		p.words(d[4*lineSize:], p.l.raw-4, 1)
-		gatherBits(d[4*lineSize:][:lineSize])
+		p.words(d, p.l.raw, 4, 0)
+		p.words(p.lines[:], p.l.raw-4, 4, 0) // one would do, but vectors make four
+		p.tier.gatherBits(d[4*lineSize:], p.lines[:])
 	}
 }
 
-// quants is where the quants of block b go.
-func (p *packing) quants(b int) []byte {
-	return p.dst[p.l.headSize(p.f)+b*p.l.blockSize(p.f)+p.l.scaleSize(p.f):][:p.l.quantSize()]
+// quantsAt is where the quants of block b go.
+func (p *packing) quantsAt(b int) int {
+	return p.l.headSize(p.f) + b*p.l.blockSize(p.f) + p.l.scaleSize(p.f)
 }
+
+func (p *packing) quants(b int) []byte { return p.dst[p.quantsAt(b):][:p.l.quantSize()] }
 
 // superBlock packs a super-block of 8 blocks.
 func (p *packing) superBlock() {
@@ -128,37 +129,37 @@ func (p *packing) superBlock() {
 	switch p.f.Name {
 	case "Q2_K":
 		p.halves(p.dst, 80, 0)
-		p.halves(p.dst[32:], 82, 0x80)
-		p.words(x[:], 0, 20)
+		p.halves(p.dst[32:], 82, 0x8000)
+		p.words(x[:], 0, 20, 0)
 		for i := range 4 {
 			p.subScales(4*i, x[i*lineSize:])
 		}
 		p.pairs(x[4*lineSize:], 0)
 	case "Q3_K":
 		p.halves(p.dst, 108, 0)
-		p.words(x[:], 0, 27)
+		p.words(x[:], 0, 27, 0)
 		p.scales3K(x[24*lineSize:])
 		p.pairs(x[8*lineSize:], 0)
 		p.bits(x[:], 2*lineSize)
 	case "Q4_K":
 		p.halves(p.dst, 0, 0)
-		p.halves(p.dst[32:], 2, 0x80)
-		p.words(x[:], 0, 36)
+		p.halves(p.dst[32:], 2, 0x8000)
+		p.words(x[:], 0, 36, 0)
 		p.scales4K(x[lineSize:])
 		p.nibbles4K(x[4*lineSize:])
 	case "Q5_K":
 		p.halves(p.dst, 0, 0)
-		p.halves(p.dst[32:], 2, 0x80)
-		p.words(x[:], 0, 44)
+		p.halves(p.dst[32:], 2, 0x8000)
+		p.words(x[:], 0, 44, 0)
 		p.scales4K(x[lineSize:])
 		p.bits(x[4*lineSize:], 4*lineSize)
 		p.nibbles4K(x[12*lineSize:])
 	case "Q6_K":
 		p.halves(p.dst, 208, 0)
-		p.words(x[:], 0, 52)
+		p.words(x[:], 0, 52, 0)
 		for half := range 2 {
 			for k := range 2 {
-				splitNibbles(p.quants(4*half+k), p.quants(4*half+k+2), x[(2*half+k)*8*lineSize:])
+				p.tier.splitNibbles(p.quants(4*half+k), p.quants(4*half+k+2), x[(2*half+k)*8*lineSize:])
 			}
 		}
 		p.pairs(x[32*lineSize:], 4*lineSize)
@@ -168,7 +169,7 @@ func (p *packing) superBlock() {
 	case "IQ4_XS":
 		p.halves(p.dst, 0, 0)
 		for b := range 8 {
-			p.words(p.quants(b), p.l.raw+16*b, 4)
+			p.words(p.quants(b), p.l.raw+16*b, 4, 0)
 		}
 		p.scalesXS()
 	}
@@ -184,13 +185,15 @@ func (p *packing) minima(i int, line []byte) { p.scatter(i, BlockSize/p.f.Group,
 func (p *packing) scatter(i, skipped int, line []byte) {
 	groups, size := BlockSize/p.f.Group, p.l.blockSize(p.f)
 	head := p.dst[p.l.headSize(p.f):]
-	at := func(i int) *[PackedRows]byte {
-		return (*[PackedRows]byte)(head[i/groups*size+(skipped+i%groups)*PackedRows:])
-	}
-	a, b, c, d := at(i), at(i+1), at(i+2), at(i+3)
-	words := (*[lineSize]byte)(line)
-	for r := range PackedRows {
-		w := binary.LittleEndian.Uint32(words[4*r:])
+	at := func(i int) []byte { return head[i/groups*size+(skipped+i%groups)*PackedRows:][:PackedRows] }
+	p.tier.splitWords(at(i), at(i+1), at(i+2), at(i+3), line[:lineSize])
+}
+
+// splitWords puts byte 0 of each word of a line side by side in a, byte 1 in b, and so on.
+func splitWords(a, b, c, d, line []byte) {
+	a, b, c, d, line = a[:PackedRows], b[:PackedRows], c[:PackedRows], d[:PackedRows], line[:lineSize]
+	for r := range a {
+		w := binary.LittleEndian.Uint32(line[4*r:])
 		a[r], b[r], c[r], d[r] = byte(w), byte(w>>8), byte(w>>16), byte(w>>24)
 	}
 }
@@ -246,7 +249,7 @@ func (p *packing) scalesXS() {
 // high ones of the next.
 func (p *packing) nibbles4K(x []byte) {
 	for b := 0; b < 8; b += 2 {
-		splitNibbles(p.quants(b), p.quants(b+1), x[b*4*lineSize:])
+		p.tier.splitNibbles(p.quants(b), p.quants(b+1), x[b*4*lineSize:])
 	}
 }
 
@@ -264,31 +267,36 @@ func splitNibbles(low, high, x []byte) {
 // for each four blocks, pair k of a word being of the k-th of them.
 func (p *packing) pairs(x []byte, at int) {
 	for line := range 4 {
-		b, at := line/2*4, at+line%2*lineSize
-		out0, out1, out2, out3 := p.quants(b)[at:][:lineSize], p.quants(b + 1)[at:][:lineSize], p.quants(b + 2)[at:][:lineSize], p.quants(b + 3)[at:][:lineSize]
-		in := x[4*line*lineSize:][:4*lineSize]
-		for i := 0; i < lineSize; i += 8 {
-			w0, w1, w2, w3 := getWord(in[i:]), getWord(in[lineSize+i:]), getWord(in[2*lineSize+i:]), getWord(in[3*lineSize+i:])
-			w0, w2 = exchange(w0, w2, 4, 0x0f)
-			w1, w3 = exchange(w1, w3, 4, 0x0f)
-			w0, w1 = exchange(w0, w1, 2, 0x33)
-			w2, w3 = exchange(w2, w3, 2, 0x33)
-			putWord(out0[i:], w0)
-			putWord(out1[i:], w1)
-			putWord(out2[i:], w2)
-			putWord(out3[i:], w3)
-		}
+		dst := p.dst[p.quantsAt(line/2*4)+at+line%2*lineSize:]
+		p.tier.splitPairs(dst, p.l.blockSize(p.f), x[4*line*lineSize:])
+	}
+}
+
+// splitPairs makes lines, step bytes apart, of the bit pairs of 4 lines of words.
+func splitPairs(dst []byte, step int, x []byte) {
+	x = x[:4*lineSize]
+	for i := 0; i < lineSize; i += 8 {
+		w0, w1, w2, w3 := getWord(x[i:]), getWord(x[lineSize+i:]), getWord(x[2*lineSize+i:]), getWord(x[3*lineSize+i:])
+		w0, w2 = exchange(w0, w2, 4, 0x0f)
+		w1, w3 = exchange(w1, w3, 4, 0x0f)
+		w0, w1 = exchange(w0, w1, 2, 0x33)
+		w2, w3 = exchange(w2, w3, 2, 0x33)
+		putWord(dst[i:], w0)
+		putWord(dst[step+i:], w1)
+		putWord(dst[2*step+i:], w2)
+		putWord(dst[3*step+i:], w3)
 	}
 }
 
 // bits makes the line of single bits of 8 blocks, at byte at of their quants. In x are 8 words,
 // bit k of which is of the k-th block.
 func (p *packing) bits(x []byte, at int) {
+	p.tier.splitBits(p.dst[p.quantsAt(0)+at:], p.l.blockSize(p.f), x)
+}
+
+// splitBits makes lines, step bytes apart, of the bits of 8 lines of words.
+func splitBits(dst []byte, step int, x []byte) {
 	x = x[:8*lineSize]
-	var out [8][]byte
-	for b := range out {
-		out[b] = p.quants(b)[at:][:lineSize]
-	}
 	for i := 0; i < lineSize; i += 8 {
 		var w [8]uint64
 		for g := range w {
@@ -303,8 +311,8 @@ func (p *packing) bits(x []byte, at int) {
 		for g := 0; g < 8; g += 2 {
 			w[g], w[g+1] = exchange(w[g], w[g+1], 1, 0x55)
 		}
-		for b := range out {
-			putWord(out[b][i:], w[b])
+		for b := range w {
+			putWord(dst[b*step+i:], w[b])
 		}
 	}
 }
@@ -318,14 +326,15 @@ func exchange(a, b uint64, n uint, mask uint64) (uint64, uint64) {
 // gatherBits takes words with a bit for each value of a block, ascending, and makes bit i of
 // byte j that of value 4i+j. Seen as numbers of 5 binary digits, the places of bits are rotated by 2
 // digits, which is done by exchanging the highest digit with each of the others in turn.
-func gatherBits(line []byte) {
+func gatherBits(dst, line []byte) {
+	dst, line = dst[:lineSize], line[:lineSize]
 	for i := 0; i < lineSize; i += 8 {
 		w := getWord(line[i:])
 		w = exchangeDigits(w, 16-4, 0xf0f0)
 		w = exchangeDigits(w, 16-1, 0xaaaa)
 		w = exchangeDigits(w, 16-8, 0xff00)
 		w = exchangeDigits(w, 16-2, 0xcccc)
-		putWord(line[i:], w)
+		putWord(dst[i:], w)
 	}
 }
 
@@ -340,29 +349,30 @@ func (p *packing) floats(in int) {
 	const step = 16 // words at a time
 	if p.f.Bytes == 4 {
 		for k := 0; k < in; k += step {
-			p.words(p.dst[k*lineSize:], 4*k, min(step, in-k))
+			p.words(p.dst[k*lineSize:], 4*k, min(step, in-k), 0)
 		}
 		return
 	}
 	for k := 0; k+2 <= in; k += 2 * step {
 		n := min(step, (in-k)/2)
-		p.words(p.lines[:], 2*k, n)
-		for i := range n {
-			unzip(p.dst[(k/2+i)*lineSize:], p.lines[i*lineSize:])
-		}
+		p.words(p.lines[:], 2*k, n, 0)
+		p.tier.unzip(p.dst[k/2*lineSize:], p.lines[:], n)
 	}
 	if last := in - 1; in%2 != 0 {
 		p.halves(p.dst[last*2*PackedRows:], 2*last, 0)
 	}
 }
 
-// unzip puts the low halves of the words in line first and the high ones after them.
-func unzip(dst, line []byte) {
-	dst, line = dst[:lineSize], line[:lineSize]
-	for i := 0; i < lineSize/2; i += 8 {
-		a, b := getWord(line[2*i:]), getWord(line[2*i+8:])
-		putWord(dst[i:], lowHalves(a)|lowHalves(b)<<32)
-		putWord(dst[lineSize/2+i:], lowHalves(a>>16)|lowHalves(b>>16)<<32)
+// unzip puts, of each line, the low halves of the words first and the high ones after them.
+func unzip(dst, x []byte, lines int) {
+	for ; lines > 0; lines-- {
+		d, line := dst[:lineSize], x[:lineSize]
+		for i := 0; i < lineSize/2; i += 8 {
+			a, b := getWord(line[2*i:]), getWord(line[2*i+8:])
+			putWord(d[i:], lowHalves(a)|lowHalves(b)<<32)
+			putWord(d[lineSize/2+i:], lowHalves(a>>16)|lowHalves(b>>16)<<32)
+		}
+		dst, x = dst[lineSize:], x[lineSize:]
 	}
 }
 

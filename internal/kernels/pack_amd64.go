@@ -4,7 +4,42 @@
 
 package kernels
 
-// linesAVX2 makes 4*groups lines of 64 bytes, each of a word of 16 rows, which lie stride bytes apart.
+// linesAVX2 makes 4*groups lines, each of a word of 16 rows, which lie stride bytes apart, and flips the bits of flip in each word.
 //
 //go:noescape
-func linesAVX2(dst *byte, src *byte, stride int, groups int)
+func linesAVX2(dst *byte, src *byte, stride int, groups int, flip uint32)
+
+// halvesAVX2 puts two bytes of each of 16 rows side by side, and flips the bits of flip in them.
+//
+//go:noescape
+func halvesAVX2(dst *byte, src *byte, stride int, flip uint16)
+
+// splitNibblesAVX2 makes the 4 lines of low and of high nibbles from 8 lines of words.
+//
+//go:noescape
+func splitNibblesAVX2(low *byte, high *byte, x *byte)
+
+// splitPairsAVX2 makes lines, step bytes apart, of the bit pairs of 4 lines of words.
+//
+//go:noescape
+func splitPairsAVX2(dst *byte, step int, x *byte)
+
+// splitBitsAVX2 makes lines, step bytes apart, of the bits of 8 lines of words.
+//
+//go:noescape
+func splitBitsAVX2(dst *byte, step int, x *byte)
+
+// gatherBitsAVX2 makes bit i of byte j of each word what was bit 4i+j.
+//
+//go:noescape
+func gatherBitsAVX2(dst *byte, line *byte)
+
+// splitWordsAVX2 puts byte 0 of each word of a line side by side at a, byte 1 at b, and so on.
+//
+//go:noescape
+func splitWordsAVX2(a *byte, b *byte, c *byte, d *byte, line *byte)
+
+// unzipAVX2 puts, of each line, the low halves of the words first and the high ones after them.
+//
+//go:noescape
+func unzipAVX2(dst *byte, x *byte, lines int)

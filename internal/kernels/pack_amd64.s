@@ -4,63 +4,674 @@
 
 #include "textflag.h"
 
-// func linesAVX2(dst *byte, src *byte, stride int, groups int)
+// func linesAVX2(dst *byte, src *byte, stride int, groups int, flip uint32)
 // Requires: AVX, AVX2
-TEXT ·linesAVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), CX
-	MOVQ stride+16(FP), DX
-	MOVQ groups+24(FP), BX
-	LEAQ (DX)(DX*2), SI
-	LEAQ (CX)(DX*8), DI
+TEXT ·linesAVX2(SB), NOSPLIT, $0-36
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         groups+24(FP), DX
+	MOVQ         stride+16(FP), BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (CX)(BX*8), DI
+	MOVL         flip+32(FP), R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
 
 loop:
-	LEAQ        (CX)(DX*4), R8
-	VMOVDQU     (CX), X0
-	VINSERTI128 $0x01, (R8), Y0, Y0
-	VMOVDQU     (CX)(DX*1), X1
-	VINSERTI128 $0x01, (R8)(DX*1), Y1, Y1
-	VMOVDQU     (CX)(DX*2), X2
-	VINSERTI128 $0x01, (R8)(DX*2), Y2, Y2
-	VMOVDQU     (CX)(SI*1), X3
-	VINSERTI128 $0x01, (R8)(SI*1), Y3, Y3
-	VPUNPCKLDQ  Y1, Y0, Y4
-	VPUNPCKHDQ  Y1, Y0, Y6
-	VPUNPCKLDQ  Y3, Y2, Y7
-	VPUNPCKHDQ  Y3, Y2, Y8
-	VPUNPCKLQDQ Y7, Y4, Y5
-	VPUNPCKHQDQ Y7, Y4, Y4
-	VPUNPCKLQDQ Y8, Y6, Y7
-	VPUNPCKHQDQ Y8, Y6, Y6
-	VMOVDQU     Y5, (AX)
-	VMOVDQU     Y4, 64(AX)
-	VMOVDQU     Y7, 128(AX)
-	VMOVDQU     Y6, 192(AX)
-	LEAQ        (DI)(DX*4), R8
-	VMOVDQU     (DI), X9
-	VINSERTI128 $0x01, (R8), Y9, Y9
-	VMOVDQU     (DI)(DX*1), X10
-	VINSERTI128 $0x01, (R8)(DX*1), Y10, Y10
-	VMOVDQU     (DI)(DX*2), X11
-	VINSERTI128 $0x01, (R8)(DX*2), Y11, Y11
-	VMOVDQU     (DI)(SI*1), X12
-	VINSERTI128 $0x01, (R8)(SI*1), Y12, Y12
-	VPUNPCKLDQ  Y10, Y9, Y4
-	VPUNPCKHDQ  Y10, Y9, Y6
-	VPUNPCKLDQ  Y12, Y11, Y7
-	VPUNPCKHDQ  Y12, Y11, Y8
-	VPUNPCKLQDQ Y7, Y4, Y5
-	VPUNPCKHQDQ Y7, Y4, Y4
-	VPUNPCKLQDQ Y8, Y6, Y7
-	VPUNPCKHQDQ Y8, Y6, Y6
-	VMOVDQU     Y5, 32(AX)
-	VMOVDQU     Y4, 96(AX)
-	VMOVDQU     Y7, 160(AX)
-	VMOVDQU     Y6, 224(AX)
+	LEAQ        (CX)(BX*4), R8
+	VMOVDQU     (CX), X1
+	VINSERTI128 $0x01, (R8), Y1, Y1
+	VMOVDQU     (CX)(BX*1), X2
+	VINSERTI128 $0x01, (R8)(BX*1), Y2, Y2
+	VMOVDQU     (CX)(BX*2), X3
+	VINSERTI128 $0x01, (R8)(BX*2), Y3, Y3
+	VMOVDQU     (CX)(SI*1), X4
+	VINSERTI128 $0x01, (R8)(SI*1), Y4, Y4
+	VPUNPCKLDQ  Y2, Y1, Y5
+	VPUNPCKHDQ  Y2, Y1, Y7
+	VPUNPCKLDQ  Y4, Y3, Y8
+	VPUNPCKHDQ  Y4, Y3, Y9
+	VPUNPCKLQDQ Y8, Y5, Y6
+	VPUNPCKHQDQ Y8, Y5, Y5
+	VPUNPCKLQDQ Y9, Y7, Y8
+	VPUNPCKHQDQ Y9, Y7, Y7
+	VPXOR       Y0, Y6, Y6
+	VMOVDQU     Y6, (AX)
+	VPXOR       Y0, Y5, Y5
+	VMOVDQU     Y5, 64(AX)
+	VPXOR       Y0, Y8, Y8
+	VMOVDQU     Y8, 128(AX)
+	VPXOR       Y0, Y7, Y7
+	VMOVDQU     Y7, 192(AX)
+	LEAQ        (DI)(BX*4), R8
+	VMOVDQU     (DI), X10
+	VINSERTI128 $0x01, (R8), Y10, Y10
+	VMOVDQU     (DI)(BX*1), X11
+	VINSERTI128 $0x01, (R8)(BX*1), Y11, Y11
+	VMOVDQU     (DI)(BX*2), X12
+	VINSERTI128 $0x01, (R8)(BX*2), Y12, Y12
+	VMOVDQU     (DI)(SI*1), X13
+	VINSERTI128 $0x01, (R8)(SI*1), Y13, Y13
+	VPUNPCKLDQ  Y11, Y10, Y5
+	VPUNPCKHDQ  Y11, Y10, Y7
+	VPUNPCKLDQ  Y13, Y12, Y8
+	VPUNPCKHDQ  Y13, Y12, Y9
+	VPUNPCKLQDQ Y8, Y5, Y6
+	VPUNPCKHQDQ Y8, Y5, Y5
+	VPUNPCKLQDQ Y9, Y7, Y8
+	VPUNPCKHQDQ Y9, Y7, Y7
+	VPXOR       Y0, Y6, Y6
+	VMOVDQU     Y6, 32(AX)
+	VPXOR       Y0, Y5, Y5
+	VMOVDQU     Y5, 96(AX)
+	VPXOR       Y0, Y8, Y8
+	VMOVDQU     Y8, 160(AX)
+	VPXOR       Y0, Y7, Y7
+	VMOVDQU     Y7, 224(AX)
 	ADDQ        $0x10, CX
 	ADDQ        $0x10, DI
 	ADDQ        $0x00000100, AX
-	DECQ        BX
+	DECQ        DX
 	JNZ         loop
+	VZEROUPPER
+	RET
+
+// func halvesAVX2(dst *byte, src *byte, stride int, flip uint16)
+// Requires: AVX, AVX2
+TEXT ·halvesAVX2(SB), NOSPLIT, $0-26
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         stride+16(FP), DX
+	LEAQ         (DX)(DX*2), BX
+	MOVW         flip+24(FP), SI
+	VMOVD        SI, X0
+	VPBROADCASTW X0, X0
+	VPXOR        X1, X1, X1
+	VPINSRW      $0x00, (CX), X1, X1
+	VPINSRW      $0x01, (CX)(DX*1), X1, X1
+	VPINSRW      $0x02, (CX)(DX*2), X1, X1
+	VPINSRW      $0x03, (CX)(BX*1), X1, X1
+	LEAQ         (CX)(DX*4), CX
+	VPINSRW      $0x04, (CX), X1, X1
+	VPINSRW      $0x05, (CX)(DX*1), X1, X1
+	VPINSRW      $0x06, (CX)(DX*2), X1, X1
+	VPINSRW      $0x07, (CX)(BX*1), X1, X1
+	LEAQ         (CX)(DX*4), CX
+	VPXOR        X0, X1, X1
+	VMOVDQU      X1, (AX)
+	VPXOR        X1, X1, X1
+	VPINSRW      $0x00, (CX), X1, X1
+	VPINSRW      $0x01, (CX)(DX*1), X1, X1
+	VPINSRW      $0x02, (CX)(DX*2), X1, X1
+	VPINSRW      $0x03, (CX)(BX*1), X1, X1
+	LEAQ         (CX)(DX*4), CX
+	VPINSRW      $0x04, (CX), X1, X1
+	VPINSRW      $0x05, (CX)(DX*1), X1, X1
+	VPINSRW      $0x06, (CX)(DX*2), X1, X1
+	VPINSRW      $0x07, (CX)(BX*1), X1, X1
+	LEAQ         (CX)(DX*4), CX
+	VPXOR        X0, X1, X1
+	VMOVDQU      X1, 16(AX)
+	RET
+
+// func splitNibblesAVX2(low *byte, high *byte, x *byte)
+// Requires: AVX, AVX2
+TEXT ·splitNibblesAVX2(SB), NOSPLIT, $0-24
+	MOVQ         low+0(FP), AX
+	MOVQ         high+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VPBROADCASTD pack0f<>+0(SB), Y0
+	VMOVDQU      (DX), Y1
+	VMOVDQU      256(DX), Y2
+	VPAND        Y2, Y0, Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSRLW       $0x04, Y1, Y4
+	VPAND        Y1, Y0, Y1
+	VPOR         Y1, Y3, Y3
+	VPAND        Y4, Y0, Y4
+	VPANDN       Y2, Y0, Y2
+	VPOR         Y2, Y4, Y4
+	VMOVDQU      Y3, (AX)
+	VMOVDQU      Y4, (CX)
+	VMOVDQU      32(DX), Y1
+	VMOVDQU      288(DX), Y2
+	VPAND        Y2, Y0, Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSRLW       $0x04, Y1, Y4
+	VPAND        Y1, Y0, Y1
+	VPOR         Y1, Y3, Y3
+	VPAND        Y4, Y0, Y4
+	VPANDN       Y2, Y0, Y2
+	VPOR         Y2, Y4, Y4
+	VMOVDQU      Y3, 32(AX)
+	VMOVDQU      Y4, 32(CX)
+	VMOVDQU      64(DX), Y1
+	VMOVDQU      320(DX), Y2
+	VPAND        Y2, Y0, Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSRLW       $0x04, Y1, Y4
+	VPAND        Y1, Y0, Y1
+	VPOR         Y1, Y3, Y3
+	VPAND        Y4, Y0, Y4
+	VPANDN       Y2, Y0, Y2
+	VPOR         Y2, Y4, Y4
+	VMOVDQU      Y3, 64(AX)
+	VMOVDQU      Y4, 64(CX)
+	VMOVDQU      96(DX), Y1
+	VMOVDQU      352(DX), Y2
+	VPAND        Y2, Y0, Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSRLW       $0x04, Y1, Y4
+	VPAND        Y1, Y0, Y1
+	VPOR         Y1, Y3, Y3
+	VPAND        Y4, Y0, Y4
+	VPANDN       Y2, Y0, Y2
+	VPOR         Y2, Y4, Y4
+	VMOVDQU      Y3, 96(AX)
+	VMOVDQU      Y4, 96(CX)
+	VMOVDQU      128(DX), Y1
+	VMOVDQU      384(DX), Y2
+	VPAND        Y2, Y0, Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSRLW       $0x04, Y1, Y4
+	VPAND        Y1, Y0, Y1
+	VPOR         Y1, Y3, Y3
+	VPAND        Y4, Y0, Y4
+	VPANDN       Y2, Y0, Y2
+	VPOR         Y2, Y4, Y4
+	VMOVDQU      Y3, 128(AX)
+	VMOVDQU      Y4, 128(CX)
+	VMOVDQU      160(DX), Y1
+	VMOVDQU      416(DX), Y2
+	VPAND        Y2, Y0, Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSRLW       $0x04, Y1, Y4
+	VPAND        Y1, Y0, Y1
+	VPOR         Y1, Y3, Y3
+	VPAND        Y4, Y0, Y4
+	VPANDN       Y2, Y0, Y2
+	VPOR         Y2, Y4, Y4
+	VMOVDQU      Y3, 160(AX)
+	VMOVDQU      Y4, 160(CX)
+	VMOVDQU      192(DX), Y1
+	VMOVDQU      448(DX), Y2
+	VPAND        Y2, Y0, Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSRLW       $0x04, Y1, Y4
+	VPAND        Y1, Y0, Y1
+	VPOR         Y1, Y3, Y3
+	VPAND        Y4, Y0, Y4
+	VPANDN       Y2, Y0, Y2
+	VPOR         Y2, Y4, Y4
+	VMOVDQU      Y3, 192(AX)
+	VMOVDQU      Y4, 192(CX)
+	VMOVDQU      224(DX), Y1
+	VMOVDQU      480(DX), Y2
+	VPAND        Y2, Y0, Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSRLW       $0x04, Y1, Y4
+	VPAND        Y1, Y0, Y1
+	VPOR         Y1, Y3, Y3
+	VPAND        Y4, Y0, Y4
+	VPANDN       Y2, Y0, Y2
+	VPOR         Y2, Y4, Y4
+	VMOVDQU      Y3, 224(AX)
+	VMOVDQU      Y4, 224(CX)
+	VZEROUPPER
+	RET
+
+DATA pack0f<>+0(SB)/4, $0x0f0f0f0f
+GLOBL pack0f<>(SB), RODATA|NOPTR, $4
+
+// func splitPairsAVX2(dst *byte, step int, x *byte)
+// Requires: AVX, AVX2
+TEXT ·splitPairsAVX2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         step+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VPBROADCASTD pack0f<>+0(SB), Y0
+	VPBROADCASTD pack33<>+0(SB), Y1
+	VMOVDQU      (DX), Y2
+	VMOVDQU      64(DX), Y3
+	VMOVDQU      128(DX), Y4
+	VMOVDQU      192(DX), Y5
+	VPSRLW       $0x04, Y2, Y6
+	VPXOR        Y4, Y6, Y6
+	VPAND        Y0, Y6, Y6
+	VPXOR        Y6, Y4, Y4
+	VPSLLW       $0x04, Y6, Y6
+	VPXOR        Y6, Y2, Y2
+	VPSRLW       $0x04, Y3, Y6
+	VPXOR        Y5, Y6, Y6
+	VPAND        Y0, Y6, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSLLW       $0x04, Y6, Y6
+	VPXOR        Y6, Y3, Y3
+	VPSRLW       $0x02, Y2, Y6
+	VPXOR        Y3, Y6, Y6
+	VPAND        Y1, Y6, Y6
+	VPXOR        Y6, Y3, Y3
+	VPSLLW       $0x02, Y6, Y6
+	VPXOR        Y6, Y2, Y2
+	VPSRLW       $0x02, Y4, Y6
+	VPXOR        Y5, Y6, Y6
+	VPAND        Y1, Y6, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSLLW       $0x02, Y6, Y6
+	VPXOR        Y6, Y4, Y4
+	MOVQ         AX, BX
+	VMOVDQU      Y2, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y3, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y4, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y5, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      32(DX), Y2
+	VMOVDQU      96(DX), Y3
+	VMOVDQU      160(DX), Y4
+	VMOVDQU      224(DX), Y5
+	VPSRLW       $0x04, Y2, Y6
+	VPXOR        Y4, Y6, Y6
+	VPAND        Y0, Y6, Y6
+	VPXOR        Y6, Y4, Y4
+	VPSLLW       $0x04, Y6, Y6
+	VPXOR        Y6, Y2, Y2
+	VPSRLW       $0x04, Y3, Y6
+	VPXOR        Y5, Y6, Y6
+	VPAND        Y0, Y6, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSLLW       $0x04, Y6, Y6
+	VPXOR        Y6, Y3, Y3
+	VPSRLW       $0x02, Y2, Y0
+	VPXOR        Y3, Y0, Y0
+	VPAND        Y1, Y0, Y0
+	VPXOR        Y0, Y3, Y3
+	VPSLLW       $0x02, Y0, Y0
+	VPXOR        Y0, Y2, Y2
+	VPSRLW       $0x02, Y4, Y0
+	VPXOR        Y5, Y0, Y0
+	VPAND        Y1, Y0, Y0
+	VPXOR        Y0, Y5, Y5
+	VPSLLW       $0x02, Y0, Y0
+	VPXOR        Y0, Y4, Y4
+	VMOVDQU      Y2, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y3, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y4, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y5, 32(AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+DATA pack33<>+0(SB)/4, $0x33333333
+GLOBL pack33<>(SB), RODATA|NOPTR, $4
+
+// func splitBitsAVX2(dst *byte, step int, x *byte)
+// Requires: AVX, AVX2
+TEXT ·splitBitsAVX2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         step+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VPBROADCASTD pack0f<>+0(SB), Y0
+	VPBROADCASTD pack33<>+0(SB), Y1
+	VPBROADCASTD pack55<>+0(SB), Y2
+	VMOVDQU      (DX), Y3
+	VMOVDQU      64(DX), Y4
+	VMOVDQU      128(DX), Y5
+	VMOVDQU      192(DX), Y6
+	VMOVDQU      256(DX), Y7
+	VMOVDQU      320(DX), Y8
+	VMOVDQU      384(DX), Y9
+	VMOVDQU      448(DX), Y10
+	VPSRLW       $0x04, Y3, Y11
+	VPXOR        Y7, Y11, Y11
+	VPAND        Y0, Y11, Y11
+	VPXOR        Y11, Y7, Y7
+	VPSLLW       $0x04, Y11, Y11
+	VPXOR        Y11, Y3, Y3
+	VPSRLW       $0x04, Y4, Y11
+	VPXOR        Y8, Y11, Y11
+	VPAND        Y0, Y11, Y11
+	VPXOR        Y11, Y8, Y8
+	VPSLLW       $0x04, Y11, Y11
+	VPXOR        Y11, Y4, Y4
+	VPSRLW       $0x04, Y5, Y11
+	VPXOR        Y9, Y11, Y11
+	VPAND        Y0, Y11, Y11
+	VPXOR        Y11, Y9, Y9
+	VPSLLW       $0x04, Y11, Y11
+	VPXOR        Y11, Y5, Y5
+	VPSRLW       $0x04, Y6, Y11
+	VPXOR        Y10, Y11, Y11
+	VPAND        Y0, Y11, Y11
+	VPXOR        Y11, Y10, Y10
+	VPSLLW       $0x04, Y11, Y11
+	VPXOR        Y11, Y6, Y6
+	VPSRLW       $0x02, Y3, Y11
+	VPXOR        Y5, Y11, Y11
+	VPAND        Y1, Y11, Y11
+	VPXOR        Y11, Y5, Y5
+	VPSLLW       $0x02, Y11, Y11
+	VPXOR        Y11, Y3, Y3
+	VPSRLW       $0x02, Y4, Y11
+	VPXOR        Y6, Y11, Y11
+	VPAND        Y1, Y11, Y11
+	VPXOR        Y11, Y6, Y6
+	VPSLLW       $0x02, Y11, Y11
+	VPXOR        Y11, Y4, Y4
+	VPSRLW       $0x02, Y7, Y11
+	VPXOR        Y9, Y11, Y11
+	VPAND        Y1, Y11, Y11
+	VPXOR        Y11, Y9, Y9
+	VPSLLW       $0x02, Y11, Y11
+	VPXOR        Y11, Y7, Y7
+	VPSRLW       $0x02, Y8, Y11
+	VPXOR        Y10, Y11, Y11
+	VPAND        Y1, Y11, Y11
+	VPXOR        Y11, Y10, Y10
+	VPSLLW       $0x02, Y11, Y11
+	VPXOR        Y11, Y8, Y8
+	VPSRLW       $0x01, Y3, Y11
+	VPXOR        Y4, Y11, Y11
+	VPAND        Y2, Y11, Y11
+	VPXOR        Y11, Y4, Y4
+	VPSLLW       $0x01, Y11, Y11
+	VPXOR        Y11, Y3, Y3
+	VPSRLW       $0x01, Y5, Y11
+	VPXOR        Y6, Y11, Y11
+	VPAND        Y2, Y11, Y11
+	VPXOR        Y11, Y6, Y6
+	VPSLLW       $0x01, Y11, Y11
+	VPXOR        Y11, Y5, Y5
+	VPSRLW       $0x01, Y7, Y11
+	VPXOR        Y8, Y11, Y11
+	VPAND        Y2, Y11, Y11
+	VPXOR        Y11, Y8, Y8
+	VPSLLW       $0x01, Y11, Y11
+	VPXOR        Y11, Y7, Y7
+	VPSRLW       $0x01, Y9, Y11
+	VPXOR        Y10, Y11, Y11
+	VPAND        Y2, Y11, Y11
+	VPXOR        Y11, Y10, Y10
+	VPSLLW       $0x01, Y11, Y11
+	VPXOR        Y11, Y9, Y9
+	MOVQ         AX, BX
+	VMOVDQU      Y3, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y4, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y5, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y6, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y7, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y8, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y9, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      Y10, (BX)
+	ADDQ         CX, BX
+	VMOVDQU      32(DX), Y3
+	VMOVDQU      96(DX), Y4
+	VMOVDQU      160(DX), Y5
+	VMOVDQU      224(DX), Y6
+	VMOVDQU      288(DX), Y7
+	VMOVDQU      352(DX), Y8
+	VMOVDQU      416(DX), Y9
+	VMOVDQU      480(DX), Y10
+	VPSRLW       $0x04, Y3, Y11
+	VPXOR        Y7, Y11, Y11
+	VPAND        Y0, Y11, Y11
+	VPXOR        Y11, Y7, Y7
+	VPSLLW       $0x04, Y11, Y11
+	VPXOR        Y11, Y3, Y3
+	VPSRLW       $0x04, Y4, Y11
+	VPXOR        Y8, Y11, Y11
+	VPAND        Y0, Y11, Y11
+	VPXOR        Y11, Y8, Y8
+	VPSLLW       $0x04, Y11, Y11
+	VPXOR        Y11, Y4, Y4
+	VPSRLW       $0x04, Y5, Y11
+	VPXOR        Y9, Y11, Y11
+	VPAND        Y0, Y11, Y11
+	VPXOR        Y11, Y9, Y9
+	VPSLLW       $0x04, Y11, Y11
+	VPXOR        Y11, Y5, Y5
+	VPSRLW       $0x04, Y6, Y11
+	VPXOR        Y10, Y11, Y11
+	VPAND        Y0, Y11, Y11
+	VPXOR        Y11, Y10, Y10
+	VPSLLW       $0x04, Y11, Y11
+	VPXOR        Y11, Y6, Y6
+	VPSRLW       $0x02, Y3, Y0
+	VPXOR        Y5, Y0, Y0
+	VPAND        Y1, Y0, Y0
+	VPXOR        Y0, Y5, Y5
+	VPSLLW       $0x02, Y0, Y0
+	VPXOR        Y0, Y3, Y3
+	VPSRLW       $0x02, Y4, Y0
+	VPXOR        Y6, Y0, Y0
+	VPAND        Y1, Y0, Y0
+	VPXOR        Y0, Y6, Y6
+	VPSLLW       $0x02, Y0, Y0
+	VPXOR        Y0, Y4, Y4
+	VPSRLW       $0x02, Y7, Y0
+	VPXOR        Y9, Y0, Y0
+	VPAND        Y1, Y0, Y0
+	VPXOR        Y0, Y9, Y9
+	VPSLLW       $0x02, Y0, Y0
+	VPXOR        Y0, Y7, Y7
+	VPSRLW       $0x02, Y8, Y0
+	VPXOR        Y10, Y0, Y0
+	VPAND        Y1, Y0, Y0
+	VPXOR        Y0, Y10, Y10
+	VPSLLW       $0x02, Y0, Y0
+	VPXOR        Y0, Y8, Y8
+	VPSRLW       $0x01, Y3, Y0
+	VPXOR        Y4, Y0, Y0
+	VPAND        Y2, Y0, Y0
+	VPXOR        Y0, Y4, Y4
+	VPSLLW       $0x01, Y0, Y0
+	VPXOR        Y0, Y3, Y3
+	VPSRLW       $0x01, Y5, Y0
+	VPXOR        Y6, Y0, Y0
+	VPAND        Y2, Y0, Y0
+	VPXOR        Y0, Y6, Y6
+	VPSLLW       $0x01, Y0, Y0
+	VPXOR        Y0, Y5, Y5
+	VPSRLW       $0x01, Y7, Y0
+	VPXOR        Y8, Y0, Y0
+	VPAND        Y2, Y0, Y0
+	VPXOR        Y0, Y8, Y8
+	VPSLLW       $0x01, Y0, Y0
+	VPXOR        Y0, Y7, Y7
+	VPSRLW       $0x01, Y9, Y0
+	VPXOR        Y10, Y0, Y0
+	VPAND        Y2, Y0, Y0
+	VPXOR        Y0, Y10, Y10
+	VPSLLW       $0x01, Y0, Y0
+	VPXOR        Y0, Y9, Y9
+	VMOVDQU      Y3, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y4, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y5, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y6, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y7, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y8, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y9, 32(AX)
+	ADDQ         CX, AX
+	VMOVDQU      Y10, 32(AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+DATA pack55<>+0(SB)/4, $0x55555555
+GLOBL pack55<>(SB), RODATA|NOPTR, $4
+
+// func gatherBitsAVX2(dst *byte, line *byte)
+// Requires: AVX, AVX2
+TEXT ·gatherBitsAVX2(SB), NOSPLIT, $0-16
+	MOVQ         dst+0(FP), AX
+	MOVQ         line+8(FP), CX
+	VMOVDQU      (CX), Y0
+	VPSRLD       $0x0c, Y0, Y1
+	VPXOR        Y0, Y1, Y1
+	VPBROADCASTD packWordf0f0<>+0(SB), Y2
+	VPAND        Y2, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSLLD       $0x0c, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSRLD       $0x0f, Y0, Y1
+	VPXOR        Y0, Y1, Y1
+	VPBROADCASTD packWordaaaa<>+0(SB), Y2
+	VPAND        Y2, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSLLD       $0x0f, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSRLD       $0x08, Y0, Y1
+	VPXOR        Y0, Y1, Y1
+	VPBROADCASTD packWordff00<>+0(SB), Y2
+	VPAND        Y2, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSLLD       $0x08, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSRLD       $0x0e, Y0, Y1
+	VPXOR        Y0, Y1, Y1
+	VPBROADCASTD packWordcccc<>+0(SB), Y2
+	VPAND        Y2, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSLLD       $0x0e, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VMOVDQU      Y0, (AX)
+	VMOVDQU      32(CX), Y0
+	VPSRLD       $0x0c, Y0, Y1
+	VPXOR        Y0, Y1, Y1
+	VPBROADCASTD packWordf0f0<>+0(SB), Y2
+	VPAND        Y2, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSLLD       $0x0c, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSRLD       $0x0f, Y0, Y1
+	VPXOR        Y0, Y1, Y1
+	VPBROADCASTD packWordaaaa<>+0(SB), Y2
+	VPAND        Y2, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSLLD       $0x0f, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSRLD       $0x08, Y0, Y1
+	VPXOR        Y0, Y1, Y1
+	VPBROADCASTD packWordff00<>+0(SB), Y2
+	VPAND        Y2, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSLLD       $0x08, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSRLD       $0x0e, Y0, Y1
+	VPXOR        Y0, Y1, Y1
+	VPBROADCASTD packWordcccc<>+0(SB), Y2
+	VPAND        Y2, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VPSLLD       $0x0e, Y1, Y1
+	VPXOR        Y1, Y0, Y0
+	VMOVDQU      Y0, 32(AX)
+	VZEROUPPER
+	RET
+
+DATA packWordf0f0<>+0(SB)/4, $0x0000f0f0
+GLOBL packWordf0f0<>(SB), RODATA|NOPTR, $4
+
+DATA packWordaaaa<>+0(SB)/4, $0x0000aaaa
+GLOBL packWordaaaa<>(SB), RODATA|NOPTR, $4
+
+DATA packWordff00<>+0(SB)/4, $0x0000ff00
+GLOBL packWordff00<>(SB), RODATA|NOPTR, $4
+
+DATA packWordcccc<>+0(SB)/4, $0x0000cccc
+GLOBL packWordcccc<>(SB), RODATA|NOPTR, $4
+
+DATA packBytes<>+0(SB)/1, $0x00
+DATA packBytes<>+1(SB)/1, $0x04
+DATA packBytes<>+2(SB)/1, $0x08
+DATA packBytes<>+3(SB)/1, $0x0c
+DATA packBytes<>+4(SB)/1, $0x01
+DATA packBytes<>+5(SB)/1, $0x05
+DATA packBytes<>+6(SB)/1, $0x09
+DATA packBytes<>+7(SB)/1, $0x0d
+DATA packBytes<>+8(SB)/1, $0x02
+DATA packBytes<>+9(SB)/1, $0x06
+DATA packBytes<>+10(SB)/1, $0x0a
+DATA packBytes<>+11(SB)/1, $0x0e
+DATA packBytes<>+12(SB)/1, $0x03
+DATA packBytes<>+13(SB)/1, $0x07
+DATA packBytes<>+14(SB)/1, $0x0b
+DATA packBytes<>+15(SB)/1, $0x0f
+GLOBL packBytes<>(SB), RODATA|NOPTR, $16
+
+// func splitWordsAVX2(a *byte, b *byte, c *byte, d *byte, line *byte)
+// Requires: AVX
+TEXT ·splitWordsAVX2(SB), NOSPLIT, $0-40
+	MOVQ        line+32(FP), AX
+	VMOVDQU     packBytes<>+0(SB), X0
+	VMOVDQU     (AX), X1
+	VPSHUFB     X0, X1, X1
+	VMOVDQU     16(AX), X2
+	VPSHUFB     X0, X2, X2
+	VMOVDQU     32(AX), X3
+	VPSHUFB     X0, X3, X3
+	VMOVDQU     48(AX), X4
+	VPSHUFB     X0, X4, X4
+	VPUNPCKLDQ  X2, X1, X0
+	VPUNPCKHDQ  X2, X1, X1
+	VPUNPCKLDQ  X4, X3, X2
+	VPUNPCKHDQ  X4, X3, X4
+	VPUNPCKLQDQ X2, X0, X3
+	VPUNPCKHQDQ X2, X0, X0
+	VPUNPCKLQDQ X4, X1, X2
+	VPUNPCKHQDQ X4, X1, X1
+	MOVQ        a+0(FP), AX
+	VMOVDQU     X3, (AX)
+	MOVQ        b+8(FP), AX
+	VMOVDQU     X0, (AX)
+	MOVQ        c+16(FP), AX
+	VMOVDQU     X2, (AX)
+	MOVQ        d+24(FP), AX
+	VMOVDQU     X1, (AX)
+	RET
+
+// func unzipAVX2(dst *byte, x *byte, lines int)
+// Requires: AVX, AVX2
+TEXT ·unzipAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ lines+16(FP), DX
+
+loop:
+	VMOVDQU   (CX), Y0
+	VMOVDQU   32(CX), Y1
+	VPSLLD    $0x10, Y0, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VPSLLD    $0x10, Y1, Y3
+	VPSRLD    $0x10, Y3, Y3
+	VPACKUSDW Y3, Y2, Y2
+	VPERMQ    $0xd8, Y2, Y2
+	VMOVDQU   Y2, (AX)
+	VPSRLD    $0x10, Y0, Y0
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y1, Y0, Y0
+	VPERMQ    $0xd8, Y0, Y0
+	VMOVDQU   Y0, 32(AX)
+	ADDQ      $0x40, CX
+	ADDQ      $0x40, AX
+	DECQ      DX
+	JNZ       loop
 	VZEROUPPER
 	RET

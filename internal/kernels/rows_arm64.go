@@ -154,12 +154,12 @@ func (t Tier) scatterF16(dst []uint16, src []float32) int {
 }
 
 // lines makes lines of the first of n words of 16 rows, as many as fill vectors, and returns their number.
-func (t Tier) lines(dst, src []byte, stride, n int) int {
+func (t Tier) lines(dst, src []byte, stride, n int, flip uint32) int {
 	groups := n / 4
 	if t != NEON || groups == 0 {
 		return 0
 	}
 	_, _ = dst[4*groups*lineSize-1], src[(PackedRows-1)*stride+16*groups-1]
-	linesNEON(&dst[0], &src[0], stride, groups)
+	linesNEON(&dst[0], &src[0], stride, groups, int(flip))
 	return 4 * groups
 }

@@ -38,4 +38,4 @@ func (Tier) rotatePairs(_, _, _, _ []float32) int { return 0 }
 
 func (Tier) scatterF16([]uint16, []float32) int { return 0 }
 
-func (Tier) lines(_, _ []byte, _, _ int) int { return 0 }
+func (Tier) lines(_, _ []byte, _, _ int, _ uint32) int { return 0 }

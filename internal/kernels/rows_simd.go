@@ -237,14 +237,3 @@ func (t Tier) scatterF16(dst []uint16, src []float32) int {
 	scatterF16AVX2(&dst[0], &src[0], n)
 	return n
 }
-
-// lines makes lines of the first of n words of 16 rows, as many as fill vectors, and returns their number.
-func (t Tier) lines(dst, src []byte, stride, n int) int {
-	groups := n / 4
-	if t == Generic || groups == 0 {
-		return 0
-	}
-	_, _ = dst[4*groups*lineSize-1], src[(PackedRows-1)*stride+16*groups-1]
-	linesAVX2(&dst[0], &src[0], stride, groups)
-	return 4 * groups
-}
