@@ -39,12 +39,12 @@ type engine struct {
 	fault   error // a panic or ErrFault, after which the devices are not to be trusted; guarded by turn
 }
 
-func newEngine(f *gguf.File, def arch.Definition, c *config) (*engine, error) {
+func newEngine(ctx context.Context, f *gguf.File, def arch.Definition, c *config) (*engine, error) {
 	e, err := openEngine(f, def, c)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.loadWeights(f, c.progress); err != nil {
+	if err := e.loadWeights(ctx, f, c.progress); err != nil {
 		return nil, errors.Join(err, e.closeDevices())
 	}
 	return e, nil
@@ -220,7 +220,7 @@ func (e *engine) preferredHas(g *graph.Graph, kind graph.Kind) bool {
 }
 
 // loadWeights gives each device its weights.
-func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) (err error) {
+func (e *engine) loadWeights(ctx context.Context, f *gguf.File, progress func(Progress)) (err error) {
 	defer recovered(&err, "preparing the model")
 	lists, err := e.listWeights(f)
 	if err != nil {
@@ -229,7 +229,7 @@ func (e *engine) loadWeights(f *gguf.File, progress func(Progress)) (err error) 
 	for _, list := range lists {
 		e.tensors = append(e.tensors, len(list))
 	}
-	return e.giveWeights(lists, progress)
+	return e.giveWeights(ctx, lists, progress)
 }
 
 // listWeights builds the graphs of both phases and lists for each device the weights that
@@ -268,7 +268,7 @@ func (e *engine) listWeights(f *gguf.File) ([][]backend.Weight, error) {
 	return lists, nil
 }
 
-func (e *engine) giveWeights(lists [][]backend.Weight, progress func(Progress)) error {
+func (e *engine) giveWeights(ctx context.Context, lists [][]backend.Weight, progress func(Progress)) error {
 	var total, before int64
 	for _, list := range lists {
 		for _, w := range list {
@@ -280,7 +280,7 @@ func (e *engine) giveWeights(lists [][]backend.Weight, progress func(Progress)) 
 		if progress != nil {
 			report = func(done, _ int64) { progress(Progress{Done: before + done, Total: total}) }
 		}
-		if err := e.devices[d].LoadWeights(context.Background(), list, report); err != nil {
+		if err := e.devices[d].LoadWeights(ctx, list, report); err != nil {
 			return fmt.Errorf("minfer: loading weights: %w", asPanic(err))
 		}
 		for _, w := range list {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -106,20 +107,12 @@ func newModel(f *gguf.File, c *config) (_ *Model, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
 	}
-	tok, err := NewTokenizer(f)
-	if err != nil {
-		return nil, err
-	}
-	m := &Model{file: f, def: def, hyper: def.Hyperparameters(), tokenizer: tok}
+	m := &Model{file: f, def: def, hyper: def.Hyperparameters()}
 	m.fingerprint = sync.OnceValues(func() ([sha256.Size]byte, error) { return fingerprint(f) })
-	if tok.VocabSize() > m.hyper.Vocab {
-		return nil, fmt.Errorf("minfer: the tokenizer has %d tokens and the model only %d logits: %w", tok.VocabSize(), m.hyper.Vocab, ErrInvalidModel)
-	}
 	if err := m.findTemplate(c); err != nil {
 		return nil, err
 	}
-	m.grammars = newGrammars(tok, m.ToolFormat().Marks())
-	if m.engine, err = newEngine(f, def, c); err != nil {
+	if err := m.load(c); err != nil {
 		return nil, err
 	}
 	m.info = m.readInfo()
@@ -127,6 +120,46 @@ func newModel(f *gguf.File, c *config) (_ *Model, err error) {
 		return nil, errors.Join(err, m.engine.close())
 	}
 	return m, nil
+}
+
+// load opens the devices and loads the weights, and beside that reads the vocabulary. An error
+// of either ends both; that of the vocabulary counts.
+func (m *Model) load(c *config) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	vocabulary := make(chan error, 1)
+	go func() {
+		err := m.readVocabulary()
+		if err != nil {
+			cancel()
+		}
+		vocabulary <- err
+	}()
+	var err error
+	m.engine, err = newEngine(ctx, m.file, m.def, c)
+	if failed := <-vocabulary; failed != nil {
+		if err == nil {
+			err = m.engine.close()
+		}
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return errors.Join(failed, err)
+	}
+	return err
+}
+
+func (m *Model) readVocabulary() (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer recovered(&err, "reading the vocabulary")
+	if m.tokenizer, err = NewTokenizer(m.file); err != nil {
+		return err
+	}
+	if n := m.tokenizer.VocabSize(); n > m.hyper.Vocab {
+		return fmt.Errorf("minfer: the tokenizer has %d tokens and the model only %d logits: %w", n, m.hyper.Vocab, ErrInvalidModel)
+	}
+	m.grammars = newGrammars(m.tokenizer, m.ToolFormat().Marks())
+	return nil
 }
 
 // findTemplate notes the chat template, to be parsed when it is first used.
