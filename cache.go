@@ -44,6 +44,7 @@ type GraphCache struct {
 	copies   []kvcells.Copy
 	block    []byte // host memory through which blocks are copied
 
+	answers  atomic.Int32 // under way
 	batching bool
 	maxBatch int
 	mu       sync.Mutex
@@ -73,8 +74,8 @@ type CacheOption func(*GraphCache)
 // defaultGraphs is how many graphs a cache keeps.
 const defaultGraphs = 16
 
-// WithBatching decides whether sessions that evaluate at the same time share a forward
-// pass. By default they do if the preferred device is not the CPU. Results do not
+// WithBatching decides whether sessions that evaluate at the same time share a forward pass, which
+// they do by default: a pass for several tokens takes little longer than one for one. Results do not
 // depend on it.
 func WithBatching(on bool) CacheOption { return func(c *GraphCache) { c.batching = on } }
 
@@ -115,7 +116,7 @@ func (m *Model) newCache(cells, growBy int) *GraphCache {
 		growBy:   growBy,
 		programs: make(map[graph.Params]*program),
 		limit:    defaultGraphs,
-		batching: !m.engine.prefersCPU(),
+		batching: true,
 		maxBatch: defaultBatch,
 	}
 	c.run.engine = m.engine

@@ -317,9 +317,6 @@ func (e *engine) deviceIndex(name string) int {
 	return 0
 }
 
-// prefersCPU reports whether the preferred device is the CPU.
-func (e *engine) prefersCPU() bool { return e.assign[0].Name == "cpu" }
-
 func (e *engine) deviceNames() []string { return strings.Split(e.names, ",") }
 
 // params returns the parameters of a forward pass over so many tokens.

@@ -283,6 +283,8 @@ type answer struct {
 // use. The session is free whenever it yields and when it returns.
 func (s *Session) generate(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool, prompt func(*generateConfig) ([]Token, error)) {
 	ctx = orBackground(ctx)
+	s.cache.answers.Add(1)
+	defer s.cache.answers.Add(-1)
 	a, err := s.newAnswer(ctx, opts)
 	if err == nil {
 		err = s.using("evaluating a prompt", func() error {

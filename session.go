@@ -320,7 +320,7 @@ func (s *Session) evaluate(ctx context.Context, from int, rows [][]float32) erro
 		return err
 	}
 	for from < len(s.tokens) {
-		to := min(from+s.batch, len(s.tokens))
+		to := min(from+s.chunk(), len(s.tokens))
 		j := &s.job
 		j.cells, j.tokens = s.cells, s.tokens[from:to]
 		j.logits = rows[max(from, first)-first : max(to, first)-first]
@@ -338,6 +338,18 @@ func (s *Session) evaluate(ctx context.Context, from int, rows [][]float32) erro
 		}
 	}
 	return nil
+}
+
+// politeBatch is how many tokens of a prompt are evaluated at once while others wait for their next.
+const politeBatch = 64
+
+// chunk is how many tokens of a prompt are evaluated at once. Beside other answers it is few enough
+// that these get on meanwhile.
+func (s *Session) chunk() int {
+	if s.cache.answers.Load() > 1 {
+		return min(s.batch, politeBatch)
+	}
+	return s.batch
 }
 
 func (s *Session) report(done, total int) (err error) {

@@ -2,13 +2,62 @@ package minfer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/minfer/minfer"
 )
+
+// TestPromptsAreFair has an answer go on while a long prompt is read on the same cache.
+func TestPromptsAreFair(t *testing.T) {
+	m := openStoryteller(t)
+	for _, batching := range []bool{true, false} {
+		cache, err := m.NewGraphCache(2048, minfer.WithBatching(batching))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cache.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var said atomic.Int32
+		talking := make(chan error)
+		go func() {
+			s := newSession(t, m, minfer.WithCache(cache))
+			for _, err := range s.GenerateTokens(ctx, someTokens(m, 3, 1), minfer.PastEnd()) {
+				if err != nil {
+					talking <- err
+					return
+				}
+				said.Add(1)
+			}
+			talking <- context.Canceled // it ran out of context
+		}()
+		for said.Load() == 0 {
+			runtime.Gosched()
+		}
+		var before, chunks, after int32
+		s := newSession(t, m, minfer.WithCache(cache))
+		mustRead(t, s.GenerateTokens(t.Context(), someTokens(m, 900, 2), minfer.MaxTokens(1), minfer.OnPromptProgress(func(done, total int) {
+			if done == 0 {
+				before = said.Load()
+			} else if done < total {
+				chunks++
+			}
+			after = said.Load()
+		})))
+		cancel()
+		if err := <-talking; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if chunks < 10 || after-before < chunks/3 {
+			t.Errorf("batching %t: while a prompt was read in %d parts, the other answer got %d tokens", batching, chunks, after-before)
+		}
+	}
+}
 
 // BenchmarkStreams has sessions on one cache answer at the same time, with and without common passes.
 func BenchmarkStreams(b *testing.B) {
