@@ -46,10 +46,11 @@ type savedAt struct {
 
 // Save writes the conversation with its session, so that Model.RestoreChat goes on with it without
 // evaluating anything again. Options such as tools are not saved.
-func (c *Chat) Save(w io.Writer) error {
-	if c == nil {
+func (c *Chat) Save(w io.Writer) (err error) {
+	if c.session.isClosed() {
 		return ErrClosed
 	}
+	defer recovered(&err, "saving a chat")
 	var saved savedChat
 	for _, m := range c.messages {
 		saved.Messages = append(saved.Messages, savedMessage{m.Role, []byte(m.Content), m.Fields})
@@ -84,7 +85,11 @@ func (c *Chat) SaveFile(path string) error { return saveFile(path, c.Save) }
 // context has to hold the saved tokens.
 //
 // An error that wraps ErrSnapshot says what does not fit or is damaged.
-func (m *Model) RestoreChat(r io.Reader, session []SessionOption, opts ...ChatOption) (*Chat, error) {
+func (m *Model) RestoreChat(r io.Reader, session []SessionOption, opts ...ChatOption) (_ *Chat, err error) {
+	if m.devices().isClosed() {
+		return nil, ErrClosed
+	}
+	defer recovered(&err, "restoring a chat")
 	saved, err := readChat(r)
 	if err != nil {
 		return nil, err
@@ -104,6 +109,9 @@ func (m *Model) RestoreChat(r io.Reader, session []SessionOption, opts ...ChatOp
 
 // RestoreChatFile is RestoreChat from a file.
 func (m *Model) RestoreChatFile(path string, session []SessionOption, opts ...ChatOption) (*Chat, error) {
+	if m.devices().isClosed() {
+		return nil, ErrClosed
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
