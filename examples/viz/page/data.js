@@ -1,0 +1,193 @@
+// What the page knows of a run: the lines of a trace, taken apart as far as every view needs and
+// no further. A step is a forward pass; its line is parsed again when its values are looked at, so
+// that hundreds of steps stay small.
+
+// Schedule is a graph with its memory, as sched.Schedule.MarshalJSON has it.
+export class Schedule {
+  constructor(record) {
+    this.uid = record.uid;
+    this.captured = record.captured || [];
+    const { graph, values, arenas, splits, regions } = record.schedule;
+    Object.assign(this, { params: graph.params, nodes: graph.nodes, values: values || [], arenas: arenas || [], splits: splits || [], regions: regions || [] });
+    this.byName = new Map(this.nodes.map((n) => [n.name, n]));
+    this.findLayers();
+    this.readers = this.nodes.map(() => []);
+    for (const n of this.nodes) for (const s of n.sources) this.readers[s].push(n.id);
+  }
+
+  // findLayers gives each node the number of its layer, or -1. What lies between the nodes of a
+  // layer belongs to it, whatever its name.
+  findLayers() {
+    const first = new Map(), last = new Map();
+    for (const n of this.nodes) {
+      const m = /^blk\.(\d+)\.(.+)$/.exec(n.name);
+      n.layer = m ? +m[1] : -1;
+      n.short = m ? m[2] : n.name;
+      if (n.dead) continue;
+      if (m) {
+        if (!first.has(n.layer)) first.set(n.layer, n.id);
+        last.set(n.layer, n.id);
+      }
+    }
+    for (const [layer, from] of first) {
+      for (let i = from; i <= last.get(layer); i++) if (this.nodes[i].layer < 0) this.nodes[i].layer = layer;
+    }
+    this.layers = [...first.keys()].sort((a, b) => a - b);
+  }
+}
+
+// Step is a forward pass.
+class Step {
+  constructor(line, pass, schedule) {
+    this.line = line;
+    this.schedule = schedule;
+    for (const key of ['pass', 'phase', 'start', 'tokens', 'texts', 'positions', 'logits', 'error']) this[key] = pass[key];
+    this.took = pass.time;
+    this.texts ||= this.tokens.map((t) => `⟨${t}⟩`);
+    const count = schedule.nodes.length;
+    this.time = new Float64Array(count).fill(NaN);
+    this.rms = new Float32Array(count).fill(NaN);
+    this.faults = new Set(); // nodes with NaN or infinities
+    this.attention = new Map(); // by name
+    for (const n of pass.nodes || []) {
+      this.time[n.node] = n.time;
+      if (n.stats) {
+        this.rms[n.node] = n.stats.rms;
+        if (n.stats.nan || n.stats.inf) this.faults.add(n.node);
+      }
+      if (n.attention) this.attention.set(schedule.nodes[n.node].name, n.attention);
+    }
+    this.chosen = null;
+    this.lens = null;
+    this.difference = null; // from the other run, by node; see compare
+  }
+
+  get last() { return this.positions[this.positions.length - 1]; }
+
+  // values are the records of the nodes, by id.
+  values() {
+    if (Step.parsed?.step !== this && Step.before?.step === this) [Step.parsed, Step.before] = [Step.before, Step.parsed];
+    if (Step.parsed?.step !== this) {
+      Step.before = Step.parsed;
+      const nodes = new Map();
+      for (const n of JSON.parse(this.line).nodes || []) nodes.set(n.node, n);
+      Step.parsed = { step: this, nodes };
+    }
+    return Step.parsed.nodes;
+  }
+}
+
+// Run is a trace, complete or under way.
+export class Run {
+  constructor() {
+    this.header = null;
+    this.schedules = new Map();
+    this.steps = [];
+  }
+
+  // take reads a line and returns what it was.
+  take(line) {
+    const r = JSON.parse(line);
+    if (!this.header && (r.kind !== 'header' || r.format !== 'minfer-trace' || r.version !== 1)) {
+      throw new Error('This is no trace of minfer, or one of another version.');
+    }
+    switch (r.kind) {
+      case 'header':
+        this.header = r;
+        break;
+      case 'graph':
+        this.schedules.set(r.uid, new Schedule(r));
+        break;
+      case 'pass':
+        if (this.schedules.has(r.graph)) this.steps.push(new Step(line, r, this.schedules.get(r.graph)));
+        break;
+      case 'choice': {
+        const step = this.steps.findLast((s) => s.last + 1 === r.position);
+        if (step) step.chosen = r;
+        break;
+      }
+      case 'lens': {
+        const step = this.steps.findLast((s) => s.pass === r.pass);
+        if (step) step.lens = r.layers;
+        break;
+      }
+    }
+    return r.kind;
+  }
+
+  // tokenAt is the text of the token at a position.
+  tokenAt(position) {
+    this.tokenTexts ||= new Map();
+    const known = this.tokenTexts.get(position);
+    if (known !== undefined) return known;
+    for (const s of this.steps) {
+      for (let i = 0; i < s.positions.length; i++) this.tokenTexts.set(s.positions[i], s.texts[i]);
+    }
+    return this.tokenTexts.get(position) ?? '';
+  }
+}
+
+// number takes what JSON has no number for.
+export const number = (x) => (typeof x === 'string' ? { NaN: NaN, '+Inf': Infinity, '-Inf': -Infinity }[x] : x);
+
+// compare measures how far the nodes of two steps are apart: the largest difference of a sampled
+// element or of the root mean square, relative to the latter. Nodes are matched by name. What one
+// run lacks, or has in another shape, has no distance.
+export function compare(a, b) {
+  const distance = new Map();
+  const other = new Map();
+  for (const [id, n] of b.values()) other.set(b.schedule.nodes[id].name, n);
+  for (const [id, x] of a.values()) {
+    const name = a.schedule.nodes[id].name;
+    const y = other.get(name);
+    if (!y || !x.stats || !y.stats || x.bytes !== y.bytes) continue;
+    const scale = x.stats.rms || 1e-30;
+    let most = Math.abs(x.stats.rms - y.stats.rms);
+    if ((x.stats.nan || 0) !== (y.stats.nan || 0) || (x.stats.inf || 0) !== (y.stats.inf || 0)) most = Infinity;
+    const u = x.sample?.values || [], v = y.sample?.values || [];
+    if (u.length === v.length && x.sample?.stride === y.sample?.stride) {
+      for (let i = 0; i < u.length; i++) {
+        if (u[i] === v[i]) continue;
+        const d = Math.abs(number(u[i]) - number(v[i]));
+        most = Number.isNaN(d) ? Infinity : Math.max(most, d);
+      }
+    }
+    distance.set(name, most / scale);
+  }
+  return distance;
+}
+
+// bytes decodes base 64.
+export function bytes(text) {
+  const raw = atob(text);
+  const out = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
+  return out;
+}
+
+// attentionOf puts together what a head gives to whom, over the steps up to one: rows by position of
+// the query, each of them weights by position of the key, 0 to 255.
+export function attentionOf(run, until, name, head) {
+  const rows = new Map();
+  for (const step of run.steps.slice(0, until + 1)) {
+    const a = step.attention.get(name);
+    if (!a || !a.weights || a.unavailable) continue;
+    a.bytes ||= bytes(a.weights);
+    for (let r = 0; r < a.rows; r++) {
+      const position = step.positions[step.positions.length - a.rows + r];
+      const at = (r * a.heads + head) * a.keys;
+      rows.set(position, a.bytes.subarray(at, at + Math.min(a.keys, position + 1)));
+    }
+  }
+  return rows;
+}
+
+// Texts of numbers.
+export const si = (x, unit = '') => {
+  if (x === undefined || Number.isNaN(x)) return '–';
+  for (const [size, prefix] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) if (Math.abs(x) >= size) return `${(x / size).toPrecision(3)} ${prefix}${unit}`;
+  return `${+x.toPrecision(3)} ${unit}`.trim();
+};
+export const size = (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(2)} MiB` : n >= 1024 ? `${(n / 1024).toFixed(1)} KiB` : `${n} B`);
+export const duration = (ns) => (Number.isNaN(ns) ? '–' : ns >= 1e9 ? `${(ns / 1e9).toFixed(2)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(1)} µs`);
+export const shown = (text) => (text === '' ? '∅' : text.replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/^ /, '·').replace(/ $/, '·'));
