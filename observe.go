@@ -57,6 +57,9 @@ func Explain(m *Model, p graph.Params) (*Schedule, error) {
 //
 // An error of an observer ends the evaluation that it observes, like the error of a device.
 func (m *Model) Observe(o Observer) (stop func()) {
+	if m.none() {
+		return func() {}
+	}
 	m.engine.observers.add(&o)
 	return sync.OnceFunc(func() {
 		m.engine.observers.remove(&o)
@@ -106,6 +109,9 @@ func (m *Model) startObservers(c *config) error {
 
 // TraceModel returns what a trace says of the model, for trace.NewRecorder.
 func (m *Model) TraceModel() trace.Model {
+	if m.none() {
+		return trace.Model{}
+	}
 	t := trace.Model{
 		Name: m.info.Name, Architecture: m.info.Architecture, Layers: m.info.Layers, Embedding: m.info.Embedding,
 		Vocab: m.info.Vocab, Devices: slices.Clone(m.info.Devices), Weights: make(map[string]int64),
@@ -238,6 +244,9 @@ var lastSession atomic.Uint64
 // (the logit lens of nostalgebraist, 2020). A model whose graph does not end in such a chain is an
 // error that wraps ErrInvalidModel.
 func (m *Model) Head(ctx context.Context, activations [][]float32) (logits [][]float32, err error) {
+	if m.none() {
+		return nil, ErrClosed
+	}
 	if len(activations) == 0 {
 		return nil, ErrNoTokens
 	}

@@ -306,14 +306,14 @@ class App {
     $('step').addEventListener('input', (e) => this.go(+e.target.value));
     $('play').addEventListener('click', () => this.play());
     $('text').addEventListener('click', (e) => e.target.dataset.step && this.go(+e.target.dataset.step));
-    $('fit').addEventListener('click', () => this.view.schedule && this.view.whole());
+    $('fit').addEventListener('click', () => this.view.schedule && this.view.setAll(null));
     $('expand').addEventListener('click', () => this.view.schedule && this.view.setAll(true));
     $('collapse').addEventListener('click', () => this.view.schedule && this.view.setAll(false));
     for (const b of document.querySelectorAll('[data-mode]')) b.addEventListener('click', () => this.setMode(b.dataset.mode));
     for (const b of document.querySelectorAll('[data-tab]')) b.addEventListener('click', () => this.setTab(b.dataset.tab));
     addEventListener('keydown', (e) => {
       if (/INPUT|SELECT|BUTTON/.test(e.target.tagName) || e.ctrlKey || e.metaKey || e.altKey) return;
-      const keys = { ArrowLeft: () => this.go(this.at - 1), ArrowRight: () => this.go(this.at + 1), Home: () => this.go(0), End: () => this.go(Infinity), ' ': () => this.play(), 0: () => this.view.schedule && this.view.whole(), Escape: () => this.select(null) };
+      const keys = { ArrowLeft: () => this.go(this.at - 1), ArrowRight: () => this.go(this.at + 1), Home: () => this.go(0), End: () => this.go(Infinity), ' ': () => this.play(), 0: () => this.view.fit(), Escape: () => this.select(null) };
       if (keys[e.key] && this.step) {
         e.preventDefault();
         keys[e.key]();

@@ -96,19 +96,57 @@ export class View {
       }
     }
     layout(outer);
+    const columns = this.wrap(outer);
     this.items = [];
     this.edges = [];
     for (const n of visible) if (n.layer < 0) this.items.push({ key: keyOf(n), node: n, ...centred(outer.node(keyOf(n))) });
     for (const [layer, nodes] of members) this.placeLayer(layer, nodes, inner.get(layer), centred(outer.node(`l${layer}`)));
     for (const e of outer.edges()) {
       const edge = outer.edge(e);
-      this.edges.push({ key: `${e.v}-${e.w}`, from: e.v, to: e.w, cross: edge.cross, points: this.meet(e, edge.points, inner) });
+      this.edges.push({ key: `${e.v}-${e.w}`, from: e.v, to: e.w, cross: edge.cross, turns: edge.turns, points: this.meet(e, edge.points, inner) });
     }
     for (const e of this.edges) Object.assign(e, bounds(e.points));
-    const g = outer.graph();
-    this.extent = { width: g.width, height: g.height };
+    this.extent = columns;
     this.clear();
     this.later();
+  }
+
+  // wrap breaks a tall picture into columns that fill the stage, where no more than one edge is cut.
+  // It returns the picture's extent.
+  wrap(outer) {
+    const gap = 56, { width, height } = outer.graph();
+    const keys = outer.nodes().sort((a, b) => outer.node(a).y - outer.node(b).y), rank = new Map(keys.map((k, i) => [k, i]));
+    const cut = new Array(keys.length).fill(0);
+    for (const e of outer.edges()) for (let i = rank.get(e.v); i < rank.get(e.w); i++) cut[i]++;
+    const w = this.element.clientWidth, h = this.element.clientHeight - 90;
+    const scale = (k) => Math.min(w / (k * (width + gap)), h / (height / k + 60));
+    let count = 1;
+    while (count < 24 && scale(count + 1) > scale(count)) count++;
+    const columns = [];
+    let top = 0;
+    keys.forEach((key, i) => {
+      const n = outer.node(key), y = n.y - n.height / 2;
+      if (i === 0 || (cut[i - 1] === 1 && columns.length < count && n.y + n.height / 2 - top > (height / count) * 1.03)) {
+        top = y - 20;
+        columns.push({ bottom: 0 });
+      }
+      n.column = columns.length - 1;
+      n.x += n.column * (width + gap);
+      n.y -= top;
+      n.top = top;
+      columns.at(-1).bottom = Math.max(columns.at(-1).bottom, n.y + n.height / 2);
+    });
+    for (const e of outer.edges()) {
+      const from = outer.node(e.v), to = outer.node(e.w), edge = outer.edge(e), dx = from.column * (width + gap);
+      if (from.column === to.column) {
+        edge.points = edge.points.map((p) => ({ x: p.x + dx, y: p.y - from.top }));
+        continue;
+      }
+      const low = columns[from.column].bottom + 18, side = to.column * (width + gap) - gap / 2, bottom = from.y + from.height / 2;
+      edge.turns = true;
+      edge.points = [{ x: from.x, y: bottom }, { x: from.x, y: low }, { x: side, y: low }, { x: side, y: 2 }, { x: to.x, y: 2 }, { x: to.x, y: to.y - to.height / 2 }];
+    }
+    return { width: columns.length * (width + gap) - gap, height: Math.max(...columns.map((c) => c.bottom)) + 24 };
   }
 
   placeLayer(layer, nodes, open, at) {
@@ -136,8 +174,10 @@ export class View {
       return { x: item.x + frame.side + open[side], y: side === 'in' ? item.y : item.y + item.height };
     };
     const from = port(e.v, 'out'), to = port(e.w, 'in');
-    if (from) ends[0] = from;
-    if (to) ends[ends.length - 1] = to;
+    const last = ends.length - 1;
+    // Where an edge turns a corner, the next point keeps below or above its end.
+    if (from) [ends[0], ends[1].x] = [from, last > 3 && ends[1].x === ends[0].x ? from.x : ends[1].x];
+    if (to) [ends[last], ends[last - 1].x] = [to, last > 3 && ends[last - 1].x === ends[last].x ? to.x : ends[last - 1].x];
     return ends;
   }
 
@@ -220,8 +260,9 @@ export class View {
   makeEdge(edge) {
     const p = edge.points;
     let d = `M${p[0].x} ${p[0].y}`;
-    for (let i = 1; i < p.length - 1; i++) d += `Q${p[i].x} ${p[i].y} ${(p[i].x + p[i + 1].x) / 2} ${(p[i].y + p[i + 1].y) / 2}`;
-    d += `L${p[p.length - 1].x} ${p[p.length - 1].y}`;
+    if (edge.turns) d += p.slice(1, -1).map((q) => `L${q.x} ${q.y}`).join('');
+    else for (let i = 1; i < p.length - 1; i++) d += `Q${p[i].x} ${p[i].y} ${(p[i].x + p[i + 1].x) / 2} ${(p[i].y + p[i + 1].y) / 2}`;
+    d += `L${p.at(-1).x} ${p.at(-1).y}`;
     return svg('path', { d, class: `edge${edge.cross ? ' cross' : ''}`, ...(edge.open ? {} : { 'marker-end': 'url(#arrow)' }) });
   }
 
@@ -316,30 +357,34 @@ export class View {
     const after = this.items.find((i) => i.key === `l${layer}` || i.key === `f${layer}`);
     this.camera.x += (before.x + before.width / 2 - after.x - after.width / 2) * this.camera.scale;
     this.camera.y += (before.y - after.y) * this.camera.scale;
+    if (this.expanded.has(layer)) this.contain(after);
     this.reveal();
     this.later();
   }
 
+  // contain moves and shrinks the picture until an item is in view, unless it would be too small to
+  // read.
+  contain(item) {
+    const c = this.camera, { clientWidth: w, clientHeight: h } = this.element, top = 56, bottom = 34;
+    const scale = Math.min(c.scale, Math.max(0.45, (h - top - bottom) / item.height));
+    this.zoom(scale / c.scale, { x: (item.x + item.width / 2) * c.scale + c.x, y: item.y * c.scale + c.y });
+    const y = item.y * c.scale + c.y, x = item.x * c.scale + c.x;
+    c.y += y < top ? top - y : Math.max(Math.min(0, h - bottom - y - item.height * c.scale), top - y);
+    c.x += x < 20 ? 20 - x : Math.min(0, w - 20 - x - item.width * c.scale);
+  }
+
+  // setAll opens or closes all layers, or leaves them with null, and shows all of the graph.
   setAll(open) {
-    this.expanded = new Set(open ? this.schedule.layers : []);
+    if (open !== null) this.expanded = new Set(open ? this.schedule.layers : []);
     this.arrange();
     this.fit();
   }
 
-  // fit shows all of the graph, but no smaller than can be read: of a tall one, its top.
+  // fit shows all of the graph.
   fit() {
     const { clientWidth: w, clientHeight: h } = this.element;
-    const whole = Math.min(w / this.extent.width, (h - 60) / this.extent.height);
-    const scale = Math.min(1.1, Math.max(whole, Math.min(0.62, w / this.extent.width)));
-    this.camera = { scale, x: (w - this.extent.width * scale) / 2, y: Math.max(50, (h - this.extent.height * scale) / 2) };
-    this.later();
-  }
-
-  // whole shows all of the graph at any size.
-  whole() {
-    const { clientWidth: w, clientHeight: h } = this.element;
-    const scale = Math.min(1.1, w / this.extent.width, (h - 60) / this.extent.height);
-    this.camera = { scale, x: (w - this.extent.width * scale) / 2, y: 50 };
+    const scale = Math.min(1.1, w / this.extent.width, (h - 84) / this.extent.height);
+    this.camera = { scale, x: (w - this.extent.width * scale) / 2, y: Math.max(48, (h - 24 - this.extent.height * scale) / 2) };
     this.later();
   }
 

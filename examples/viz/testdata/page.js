@@ -1,0 +1,129 @@
+// Uses the page in a browser: node page.js ADDRESS FOLDER CHROMIUM TRACE [PICTURES]. FOLDER has the
+// package playwright-core, TRACE is a trace of another run, and PICTURES a folder for screenshots.
+// It exits with 0 if all is as it should be.
+const assert = require('node:assert/strict');
+const { createRequire } = require('node:module');
+const [address, folder, executablePath, trace, pictures] = process.argv.slice(2);
+const { chromium } = createRequire(folder + '/')('playwright-core');
+
+async function use(page, picture, first) {
+  await page.goto(address);
+  if (first) await page.getByText('Give a prompt and press Run').waitFor();
+  await page.waitForFunction(() => globalThis.app?.live);
+  assert.equal(await page.title(), 'storyteller');
+
+  // A run, live.
+  await page.getByLabel('Prompt').fill('What is 3 + 4?');
+  await page.getByLabel('Prompt').press('Enter');
+  await page.waitForFunction(() => app.run.steps.length === 9 && app.run.steps[8].lens && !app.busy);
+  const tokens = page.getByLabel('Tokens', { exact: true });
+  assert.match(await tokens.innerText(), /3 plus 4 is 7\./);
+  assert.equal(await page.getByText('Give a prompt').isVisible(), false);
+  assert.equal(await page.getByRole('button', { name: /^layer \d/ }).count(), 4);
+  await page.getByText('Where the time goes').waitFor();
+  await picture('run');
+
+  // A layer opens into its nodes; a node shows what it is and what it holds.
+  await page.getByRole('button', { name: 'layer 1', exact: true }).click();
+  await page.getByRole('button', { name: 'blk.1.ffn_down', exact: true }).click();
+  const panel = page.getByRole('tabpanel');
+  await panel.getByRole('heading', { name: 'blk.1.ffn_down' }).waitFor();
+  for (const text of ['blk.1.ffn_down.weight Q8_0 [512 × 256]', 'Heat map', 'rms']) {
+    await panel.getByText(text, { exact: false }).first().waitFor();
+  }
+  await panel.getByRole('img', { name: /^Histogram from -/ }).waitFor();
+  await panel.getByRole('button', { name: 'blk.1.ffn_act' }).first().click();
+  await panel.getByRole('heading', { name: 'blk.1.ffn_act' }).waitFor();
+  await page.getByRole('radio', { name: 'time' }).click();
+  await picture('node');
+
+  // Steps by the slider, the keys and the tokens.
+  const steps = await page.evaluate(() => app.run.steps.length);
+  await page.getByLabel('Step').fill('1');
+  await page.getByText(`step 2 of ${steps}: decode of 1, position 21`).waitFor();
+  await page.getByLabel('Step').blur();
+  await page.keyboard.press('ArrowLeft');
+  await page.getByText(`step 1 of ${steps}: prefill of 21`).waitFor();
+  await tokens.getByText('7', { exact: true }).click();
+  await page.getByRole('tab', { name: 'Next token' }).click();
+  await panel.getByText(/^7$/).first().waitFor();
+
+  // Attention and lens.
+  await page.getByRole('tab', { name: 'Attention' }).click();
+  await panel.getByLabel('Layer').selectOption('blk.2.attn');
+  await panel.getByText('head 3', { exact: true }).click();
+  await panel.getByRole('heading', { name: 'Head 3' }).waitFor();
+  await panel.getByRole('img', { name: 'Attention by query and key' }).first().hover({ position: { x: 4, y: 300 } });
+  await panel.getByText(/gives \d+ % to/).waitFor();
+  await picture('attention');
+  await page.getByRole('tab', { name: 'Lens' }).click();
+  await page.waitForFunction(() => app.step.lens && app.step.lens.length === 5);
+  const [lens, logits] = await page.evaluate(() => [app.step.lens[4].top[0], app.step.logits[0].top[0]]);
+  assert.deepEqual(lens, logits, 'the last layer of the lens is not the model');
+  await picture('lens');
+
+  // A second run along the same tokens: without fused operations all that both have is equal.
+  await page.getByRole('button', { name: 'Compare', exact: true }).click();
+  await page.getByText(`No sampled value is further apart than 0 in ${steps} steps.`).waitFor();
+  await picture('equal');
+  // Of another quantisation it is not.
+  await page.getByLabel('Second run').selectOption({ label: 'storyteller-q4_0' });
+  await page.getByRole('button', { name: 'Compare', exact: true }).click();
+  await panel.getByRole('button', { name: 'step 0, embed' }).waitFor();
+  await panel.getByLabel('Bound').fill('0.3');
+  await panel.getByLabel('Bound').press('Enter');
+  await panel.getByText(/First apart:|No sampled value/).waitFor();
+  await picture('apart');
+
+  // What is watched closely comes whole from the next run on.
+  await page.getByRole('tab', { name: 'Node' }).click();
+  await panel.getByRole('button', { name: 'Watch closely' }).click();
+  await page.getByRole('button', { name: 'Run' }).click();
+  await page.waitForFunction(() => !app.busy && app.step?.values().get(app.node?.id)?.sample.stride === 1);
+
+  // What was saved opens again, and so does what another program wrote.
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByText('Save').click()]);
+  const saved = await download.path();
+  const before = await page.evaluate(() => app.run.steps.map((s) => s.line));
+  await page.locator('#open').setInputFiles([saved, trace]);
+  await page.waitForFunction(() => app.runs[1].steps.length === 3);
+  assert.deepEqual(await page.evaluate(() => app.run.steps.map((s) => s.line)), before);
+  await page.locator('#open').setInputFiles(__filename);
+  await page.getByText(/is no trace|JSON/).waitFor();
+
+  // A run that is stopped.
+  await page.getByLabel('Prompt').fill('Tell me a story about a brave fox.');
+  await page.getByLabel('tokens', { exact: true }).fill('900');
+  await page.getByRole('button', { name: 'Run' }).click();
+  await page.waitForFunction(() => app.busy && app.run.steps.length > 2);
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByRole('button', { name: 'Run' }).waitFor();
+
+  // Another page that comes later sees the same.
+  const other = await page.context().newPage();
+  await other.goto(address);
+  await other.waitForFunction((n) => globalThis.app?.run.steps.length === n, await page.evaluate(() => app.run.steps.length));
+}
+
+(async () => {
+  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+  try {
+    for (const colorScheme of ['light', 'dark']) {
+      const context = await browser.newContext({ colorScheme, viewport: { width: 1440, height: 860 } });
+      context.setDefaultTimeout(60000);
+      const page = await context.newPage();
+      const faults = [];
+      page.on('pageerror', (e) => faults.push(e.stack));
+      page.on('console', (m) => m.type() === 'error' && faults.push(m.text()));
+      page.on('request', (r) => new URL(r.url()).host !== new URL(address).host && !r.url().startsWith('blob:') && faults.push(`asks ${r.url()}`));
+      await use(page, (name) => pictures && page.waitForTimeout(200).then(() => page.screenshot({ path: `${pictures}/viz-${name}-${colorScheme}.png` })), colorScheme === 'light');
+      assert.deepEqual(faults, []);
+      await context.close();
+    }
+  } finally {
+    await browser.close();
+  }
+})().catch((e) => {
+  console.error(e);
+  process.exit(1);
+});
