@@ -26,6 +26,7 @@ type smallModel struct {
 	spoil    float32   // put into the final norm
 	template string
 	keys     map[string]any // set, or with nil left out
+	layers   int            // 0 for two
 }
 
 const (
@@ -38,10 +39,11 @@ const (
 func (c smallModel) bytes(t testing.TB) []byte {
 	t.Helper()
 	w := gguf.NewWriter()
+	layers := max(c.layers, smallLayers)
 	keys := map[string]any{
 		"general.architecture":                   "llama",
 		"general.name":                           "small",
-		"llama.block_count":                      uint32(smallLayers),
+		"llama.block_count":                      uint32(layers),
 		"llama.context_length":                   uint32(128),
 		"llama.embedding_length":                 uint32(smallEmbedding),
 		"llama.feed_forward_length":              uint32(smallFFN),
@@ -84,7 +86,7 @@ func (c smallModel) bytes(t testing.TB) []byte {
 		norm[3] = c.spoil
 	}
 	add(t, w, "output_norm.weight", gguf.TypeF32, norm, smallEmbedding)
-	for i := range smallLayers {
+	for i := range layers {
 		name := func(s string) string { return fmt.Sprintf("blk.%d.%s.weight", i, s) }
 		add(t, w, name("attn_norm"), gguf.TypeF32, ones(smallEmbedding), smallEmbedding)
 		add(t, w, name("ffn_norm"), gguf.TypeF32, ones(smallEmbedding), smallEmbedding)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/minfer/minfer/alloc"
 	"github.com/minfer/minfer/backend"
@@ -44,7 +45,7 @@ type Program struct {
 	noReplay  bool
 	replays   uint64
 	recording uint64 // stands for this binding to devices that replay; see backend.Replayer
-	scratch   []byte // carries inputs and outputs between forms
+	scratch   []byte // carries inputs between forms
 	released  bool
 	current   *Step // while Execute runs: what a panic is blamed on
 }
@@ -127,15 +128,11 @@ func newProgram(s *Schedule, a *alloc.Allocator, binding *alloc.Binding) (*Progr
 	return p, nil
 }
 
-// scratchSize is what the largest input and the longest row of an output take.
+// scratchSize is what the largest input takes.
 func (p *Program) scratchSize() int {
 	size := 0
 	for _, id := range p.graph.Inputs {
 		size = max(size, p.graph.Node(id).Bytes())
-	}
-	for _, id := range p.graph.Outputs {
-		n := p.graph.Node(id)
-		size = max(size, n.Type.Bytes(n.Shape[0]))
 	}
 	return size
 }
@@ -330,20 +327,30 @@ func (p *Program) ReadOutput(i int, row int, dst []float32) error {
 	if len(dst)%width != 0 || row < 0 || row > rows || count > rows-row {
 		return fmt.Errorf("sched: output %q has %d rows of %d values, asked for %d values from row %d on: %w", n.Name, rows, width, len(dst), row, ErrOutput)
 	}
-	d := p.owner.Device(n.Device)
-	buf := p.binding.Operand(n.ID).Buffer
-	raw := p.scratch[:4*width]
-	for r := range count {
-		if err := d.ReadHost(raw, buf.Slice(4*width*(row+r), 4*width)); err != nil {
-			return fmt.Errorf("sched: output %q: %w", n.Name, err)
-		}
-		decode(dst[r*width:(r+1)*width], raw)
+	if count == 0 {
+		return nil
 	}
+	raw := hostBytes(dst)
+	buf := p.binding.Operand(n.ID).Buffer.Slice(4*width*row, len(raw))
+	if err := p.owner.Device(n.Device).ReadHost(raw, buf); err != nil {
+		return fmt.Errorf("sched: output %q: %w", n.Name, err)
+	}
+	toHost(dst, raw)
 	return nil
 }
 
-func decode(dst []float32, raw []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+// hostBytes is the memory of x. A vocabulary's logits are read once a token; a copy in between
+// would take longer than their choice.
+func hostBytes(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
+// toHost makes numbers of the host of the little-endian ones in their memory, raw.
+func toHost(x []float32, raw []byte) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		return
+	}
+	for i := range x {
+		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
 }
