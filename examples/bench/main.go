@@ -7,8 +7,9 @@
 //	bench -m MODEL.gguf -ppl FILE          the perplexity of a text
 //
 // Every figure is measured -r times in turn with the others, so that all of them see the
-// same moods of the machine, and the median is printed with the extremes. -vs runs
-// another program once a round, for a comparison under the same conditions.
+// same moods of the machine, and the median is printed with the extremes, and with what it
+// is of the roof: what the machine can do at most, measured in the same rounds. -against runs
+// llama.cpp in turn too, -profile says where the time of generation goes. README.md has more.
 package main
 
 import (
@@ -17,9 +18,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
-	"os/exec"
+	"runtime"
+	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,14 +53,18 @@ type settings struct {
 	rounds   int
 	backends string
 	text     string // file whose perplexity is wanted
-	versus   string // command to run once a round
+	versus   string // command to run once a round of opening
+	against  string // command of another program to measure in turn
+	output   string // form of the table
+	profiled bool   // say where the time goes
+	cpu      string // file for a CPU profile
 	inPlace  bool   // compute from the weights where they lie
 	opening  bool   // measure opening
 	openOnce bool   // be the process in which it is measured
 }
 
 func parse(args []string, stderr io.Writer) (*settings, error) {
-	s := &settings{depths: []int{0}, threads: []int{0}}
+	s := &settings{depths: []int{0}, threads: []int{0}, output: "table"}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&s.model, "m", "", "model `file`; without it the embedded storyteller")
@@ -67,7 +75,11 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.IntVar(&s.rounds, "r", 4, "`rounds`")
 	f.StringVar(&s.backends, "backends", "", "devices by `name`, separated by commas")
 	f.StringVar(&s.text, "ppl", "", "print the perplexity of the text in `file`")
-	f.StringVar(&s.versus, "vs", "", "`command` to run once a round; its output is shown")
+	f.StringVar(&s.versus, "vs", "", "with -open: `command` to run once a round; its output is shown")
+	f.StringVar(&s.against, "against", "", "measure `command` in turn: llama-bench, or what README.md says")
+	f.StringVar(&s.output, "o", s.output, "`form` of the results: table, csv or json")
+	f.BoolVar(&s.profiled, "profile", false, "print what each operation takes of a generated token")
+	f.StringVar(&s.cpu, "cpuprofile", "", "write a CPU profile to `file`, with labels for phases and operations")
 	f.BoolVar(&s.inPlace, "in-place", false, "compute from the weights in the file, without a copy of them")
 	f.BoolVar(&s.opening, "open", false, "measure the way to the first token, in processes of their own")
 	f.BoolVar(&s.openOnce, "open-once", false, "be such a process, and print the moments as JSON")
@@ -76,6 +88,12 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	}
 	if f.NArg() > 0 || s.prompt < 0 || s.generate < 0 || s.rounds < 1 {
 		return nil, fmt.Errorf("want no arguments beside flags, -p and -n of 0 or more, -r of 1 or more")
+	}
+	if writers[s.output] == nil {
+		return nil, fmt.Errorf("-o %q, want table, csv or json", s.output)
+	}
+	if s.against != "" && s.model == "" {
+		return nil, fmt.Errorf("-against measures another program with a file: name it with -m")
 	}
 	return s, nil
 }
@@ -107,13 +125,33 @@ func run(args []string, stdout, stderr io.Writer) error {
 	case s.opening:
 		return measureOpen(s, stdout)
 	}
-	return measure(s, stdout)
+	return s.profileCPU(func() error { return measure(s, stdout, stderr) })
+}
+
+// profileCPU has do run with a CPU profile, if one is wanted.
+func (s *settings) profileCPU(do func() error) error {
+	if s.cpu == "" {
+		return do()
+	}
+	f, err := os.Create(s.cpu)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = do()
+	pprof.StopCPUProfile()
+	return errors.Join(err, f.Close())
 }
 
 func (s *settings) open(threads int, opts ...minfer.Option) (*minfer.Model, error) {
 	opts = append(opts, minfer.WithThreads(threads))
 	if s.inPlace {
 		opts = append(opts, minfer.WithWeightsInPlace())
+	}
+	if s.cpu != "" {
+		opts = append(opts, minfer.WithProfiling())
 	}
 	if s.backends != "" {
 		opts = append(opts, minfer.WithBackends(strings.Split(s.backends, ",")...))
@@ -124,15 +162,36 @@ func (s *settings) open(threads int, opts ...minfer.Option) (*minfer.Model, erro
 	return minfer.Open(s.model, opts...)
 }
 
+// The kinds of figures.
+const (
+	prompt     = "prompt"
+	generation = "generation"
+)
+
 // figure is one row of the table: something that is measured once a round.
 type figure struct {
-	name    string
-	measure func() (tokens int, took time.Duration, err error)
-	rates   []float64 // tokens per second, one per round
+	kind    string
+	tokens  int // read or generated
+	depth   int
+	threads int
+	work    work // of a pass
+	passes  float64
+	measure func() (took time.Duration, err error)
+
+	// One value per round:
+	rates     []float64 // tokens per second
+	fractions []float64 // of the roof
+	others    []float64 // tokens per second of the other program
+	ratios    []float64 // to it
 }
 
-func measure(s *settings, stdout io.Writer) error {
+func measure(s *settings, stdout, stderr io.Writer) error {
 	var figures []*figure
+	var profiles []*profile
+	log := stdout
+	if s.output != "table" {
+		log = stderr // what is printed shall be nothing but the results
+	}
 	for _, threads := range s.threads {
 		begun := time.Now()
 		m, err := s.open(threads)
@@ -141,30 +200,75 @@ func measure(s *settings, stdout io.Writer) error {
 		}
 		defer m.Close()
 		if len(figures) == 0 {
-			describe(stdout, m, time.Since(begun))
+			describe(log, m, time.Since(begun))
 		}
 		list, err := s.figures(m, threads)
 		if err != nil {
 			return err
 		}
 		figures = append(figures, list...)
+		if s.profiled {
+			p := newProfile(m)
+			defer m.Observe(p)()
+			profiles = append(profiles, p)
+		}
 	}
+	if err := s.measureAll(figures, log); err != nil {
+		return err
+	}
+	rows := make([]row, len(figures))
+	for i, f := range figures {
+		rows[i] = f.row(s.model)
+	}
+	if err := writers[s.output](stdout, rows); err != nil {
+		return err
+	}
+	for i, p := range profiles {
+		fmt.Fprintf(log, "\nWith %s:\n", strings.TrimPrefix(threadsSuffix(s.threads[i]), ", "))
+		p.write(log)
+	}
+	return nil
+}
+
+// measureAll measures all figures, -r times in turn.
+func (s *settings) measureAll(figures []*figure, log io.Writer) error {
+	limits, err := newMachine()
+	if err != nil {
+		return err
+	}
+	defer limits.close()
+	roofs := make(map[int][]roof)
 	for range s.rounds {
 		for _, f := range figures {
-			tokens, took, err := f.measure()
-			if err != nil {
-				return fmt.Errorf("%s: %w", f.name, err)
+			r := limits.measure(f.threads)
+			roofs[f.threads] = append(roofs[f.threads], r)
+			if err := s.measureOnce(f, r); err != nil {
+				return fmt.Errorf("%s of %d tokens at %d: %w", f.kind, f.tokens, f.depth, err)
 			}
-			f.rates = append(f.rates, float64(tokens)/took.Seconds())
-		}
-		if err := s.runVersus(stdout); err != nil {
-			return err
 		}
 	}
-	fmt.Fprintf(stdout, "%-28s %10s %10s %10s\n", "tokens per second", "median", "least", "most")
-	for _, f := range figures {
-		writeRow(stdout, f.name, f.rates)
+	for _, threads := range slices.Sorted(maps.Keys(roofs)) {
+		fmt.Fprintf(log, "the machine, %d threads: %v\n", threads, medianRoof(roofs[threads]))
 	}
+	return nil
+}
+
+func (s *settings) measureOnce(f *figure, r roof) error {
+	took, err := f.measure()
+	if err != nil {
+		return err
+	}
+	rate := float64(f.tokens) / took.Seconds()
+	f.rates = append(f.rates, rate)
+	f.fractions = append(f.fractions, f.work.fraction(r, f.passes/took.Seconds()))
+	if s.against == "" {
+		return nil
+	}
+	other, err := s.otherRate(f)
+	if err != nil {
+		return err
+	}
+	f.others, f.ratios = append(f.others, other), append(f.ratios, rate/other)
 	return nil
 }
 
@@ -182,16 +286,20 @@ func median(sorted []float64) float64 {
 // figures lists what is measured on a model: each has a session of its own.
 func (s *settings) figures(m *minfer.Model, threads int) ([]*figure, error) {
 	var list []*figure
-	suffix := threadsSuffix(threads)
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
 	if s.prompt > 0 {
 		session, err := m.NewSession(minfer.WithContext(s.prompt), minfer.WithBatch(s.prompt))
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, &figure{
-			name:    fmt.Sprintf("prompt of %d%s", s.prompt, suffix),
-			measure: func() (int, time.Duration, error) { return readPrompt(session, s.prompt) },
-		})
+		w, err := workOf(m, s.prompt, 0)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &figure{kind: prompt, tokens: s.prompt, threads: threads, work: w, passes: 1,
+			measure: func() (time.Duration, error) { return readPrompt(session, s.prompt) }})
 	}
 	for _, depth := range s.depths {
 		if s.generate == 0 {
@@ -201,10 +309,12 @@ func (s *settings) figures(m *minfer.Model, threads int) ([]*figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, &figure{
-			name:    fmt.Sprintf("generation at %d%s", depth, suffix),
-			measure: func() (int, time.Duration, error) { return generate(session, depth, s.generate) },
-		})
+		w, err := workOf(m, 1, depth+s.generate/2)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &figure{kind: generation, tokens: s.generate, depth: depth, threads: threads, work: w, passes: float64(s.generate),
+			measure: func() (time.Duration, error) { return generate(session, depth, s.generate) }})
 	}
 	return list, nil
 }
@@ -218,44 +328,34 @@ func text(m *minfer.Model, n int) []minfer.Token {
 	return tokens
 }
 
-func readPrompt(s *minfer.Session, n int) (int, time.Duration, error) {
+func readPrompt(s *minfer.Session, n int) (time.Duration, error) {
 	tokens := text(s.Model(), n)
 	if err := s.Rewind(0); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	begun := time.Now()
 	_, err := s.Eval(context.Background(), tokens)
-	return n, time.Since(begun), err
+	return time.Since(begun), err
 }
 
 // generate measures n steps of one token each, after depth+1 tokens.
-func generate(s *minfer.Session, depth, n int) (int, time.Duration, error) {
+func generate(s *minfer.Session, depth, n int) (time.Duration, error) {
 	tokens := text(s.Model(), depth+n+1)
 	if err := s.Rewind(min(s.Len(), depth+1)); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	if have := s.Len(); have < depth+1 {
 		if _, err := s.Eval(context.Background(), tokens[have:depth+1]); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 	}
 	begun := time.Now()
 	for i := depth + 1; i < len(tokens); i++ {
 		if _, err := s.Eval(context.Background(), tokens[i:i+1]); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 	}
-	return n, time.Since(begun), nil
-}
-
-func (s *settings) runVersus(stdout io.Writer) error {
-	if s.versus == "" {
-		return nil
-	}
-	fields := strings.Fields(s.versus)
-	command := exec.Command(fields[0], fields[1:]...)
-	command.Stdout, command.Stderr = stdout, stdout
-	return command.Run()
+	return time.Since(begun), nil
 }
 
 // perplexity prints exp of the mean negative log-likelihood of a text's tokens, each

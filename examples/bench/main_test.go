@@ -40,7 +40,7 @@ func TestOpen(t *testing.T) {
 // row returns the median of a row, having checked the order of median, least and most.
 func row(t *testing.T, table, name string) float64 {
 	t.Helper()
-	m := regexp.MustCompile(`(?m)^` + name + ` +([0-9.]+) +([0-9.]+) +([0-9.]+)$`).FindStringSubmatch(table)
+	m := regexp.MustCompile(`(?m)^` + name + ` +([0-9.]+) +([0-9.]+) +([0-9.]+) +[0-9]+%$`).FindStringSubmatch(table)
 	if m == nil {
 		t.Fatalf("no row %q in\n%s", name, table)
 	}

@@ -173,3 +173,13 @@ func threadsSuffix(threads int) string {
 	}
 	return fmt.Sprintf(", %d threads", threads)
 }
+
+func (s *settings) runVersus(stdout io.Writer) error {
+	if s.versus == "" {
+		return nil
+	}
+	fields := strings.Fields(s.versus)
+	command := exec.Command(fields[0], fields[1:]...)
+	command.Stdout, command.Stderr = stdout, stdout
+	return command.Run()
+}

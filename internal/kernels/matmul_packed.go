@@ -45,6 +45,7 @@ type vectorKernels struct {
 
 	read    func(p *byte, n int) // reads n times 512 bytes
 	dots    func(n int)          // does n times 12 dot products of registers
+	fmas    func(n int)          // does n times 12 fused multiply-adds of registers
 	dotSize int                  // bytes of a register
 }
 

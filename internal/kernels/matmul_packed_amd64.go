@@ -66,6 +66,7 @@ var kernels512 = vectorKernels{
 	quantize: quantize512,
 	read:     read512,
 	dots:     dots512,
+	fmas:     fmas512,
 	dotSize:  64,
 }
 
@@ -138,6 +139,7 @@ var kernelsVNNI = vectorKernels{
 	quantize: quantize256,
 	read:     read256,
 	dots:     dotsVNNI,
+	fmas:     fmas256,
 	dotSize:  32,
 }
 
@@ -188,5 +190,6 @@ var kernelsAVX2 = vectorKernels{
 	quantize: quantize256,
 	read:     read256,
 	dots:     dotsAVX2,
+	fmas:     fmas256,
 	dotSize:  32,
 }

@@ -58,5 +58,6 @@ var kernelsNEON = vectorKernels{
 	quantize: quantizeNEON,
 	read:     readNEON,
 	dots:     dotsNEON,
+	fmas:     fmasNEON,
 	dotSize:  16,
 }

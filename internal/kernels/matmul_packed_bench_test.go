@@ -50,7 +50,7 @@ func benchTiers(b *testing.B, run func(b *testing.B, tier Tier)) {
 }
 
 // BenchmarkRoof measures what the machine can do, for comparison: reading memory, in
-// large pages, and dot products in registers.
+// large pages, and dot products and fused multiply-adds in registers.
 func BenchmarkRoof(b *testing.B) {
 	b.Run("read", func(b *testing.B) {
 		data := hugeBytes(b, 320<<20)
@@ -64,18 +64,20 @@ func BenchmarkRoof(b *testing.B) {
 			}
 		})
 	})
-	b.Run("dots", func(b *testing.B) {
-		benchTiers(b, func(b *testing.B, tier Tier) {
-			if tier == Generic {
-				b.Skip("plain Go has no dot products of registers")
-			}
-			macs := 0
-			for b.Loop() {
-				macs = tier.DotProducts(1e6)
-			}
-			reportMACs(b, macs)
+	for name, roof := range map[string]func(Tier, int) int{"dots": Tier.DotProducts, "fmas": Tier.MultiplyAdds} {
+		b.Run(name, func(b *testing.B) {
+			benchTiers(b, func(b *testing.B, tier Tier) {
+				if tier == Generic {
+					b.Skip("plain Go has no vectors")
+				}
+				macs := 0
+				for b.Loop() {
+					macs = roof(tier, 1e6)
+				}
+				reportMACs(b, macs)
+			})
 		})
-	})
+	}
 }
 
 // BenchmarkPackedVector reads more weights than any cache holds.

@@ -1189,11 +1189,17 @@ func read512(p *byte, n int)
 //go:noescape
 func read256(p *byte, n int)
 
-// dots512 does n times 12 dot products of whole registers.
+// dots512 does n times 12 operations on whole registers.
 func dots512(n int)
 
-// dotsVNNI does n times 12 dot products of whole registers.
+// dotsVNNI does n times 12 operations on whole registers.
 func dotsVNNI(n int)
 
-// dotsAVX2 does n times 12 dot products of whole registers.
+// dotsAVX2 does n times 12 operations on whole registers.
 func dotsAVX2(n int)
+
+// fmas512 does n times 12 operations on whole registers.
+func fmas512(n int)
+
+// fmas256 does n times 12 operations on whole registers.
+func fmas256(n int)

@@ -654,7 +654,12 @@ func mergeNEON(acc *float32, part *float32, keep *float32, gain *float32, width 
 //go:noescape
 func readNEON(p *byte, n int)
 
-// dotsNEON does n times 12 dot products of whole registers.
+// dotsNEON does n times 12 operations on whole registers.
 //
 //go:noescape
 func dotsNEON(n int)
+
+// fmasNEON does n times 12 operations on whole registers.
+//
+//go:noescape
+func fmasNEON(n int)

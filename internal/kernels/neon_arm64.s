@@ -27012,3 +27012,38 @@ loop:
 	SUBS $1, R1, R1
 	BNE loop
 	RET
+
+// func fmasNEON(n int)
+TEXT ·fmasNEON(SB), NOSPLIT, $0-8
+	MOVD n+0(FP), R1
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e408 // movi v8.2d, #0000000000000000
+	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
+	WORD $0x6f00e40a // movi v10.2d, #0000000000000000
+	WORD $0x6f00e40b // movi v11.2d, #0000000000000000
+	WORD $0x6f00e40c // movi v12.2d, #0000000000000000
+	WORD $0x6f00e40d // movi v13.2d, #0000000000000000
+
+loop:
+	WORD $0x4e2dcd80 // fmla v0.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd81 // fmla v1.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd82 // fmla v2.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd83 // fmla v3.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd84 // fmla v4.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd85 // fmla v5.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd86 // fmla v6.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd87 // fmla v7.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd88 // fmla v8.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd89 // fmla v9.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd8a // fmla v10.4s, v12.4s, v13.4s
+	WORD $0x4e2dcd8b // fmla v11.4s, v12.4s, v13.4s
+	SUBS $1, R1, R1
+	BNE loop
+	RET

@@ -7,7 +7,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// roofs writes what measures a machine: reading memory, and dot products of registers.
+// roofs writes what measures a machine: reading memory, and dot products and fused multiply-adds
+// of registers.
 func roofs() {
 	readRoof("read512", "VPADDD", 64, zmm[:8])
 	readRoof("read256", "VPADDD", 32, ymm[:8])
@@ -18,6 +19,9 @@ func roofs() {
 		op("VPMADDWD", ymm[14], a, ymm[14])
 		op("VPADDD", ymm[14], sum, sum)
 	})
+	fma := func(sum, a, b reg.VecPhysical) { op("VFMADD231PS", a, b, sum) }
+	dotRoof("fmas512", zmm[:14], fma)
+	dotRoof("fmas256", ymm[:14], fma)
 }
 
 func readRoof(name, add string, size int, sums []reg.VecPhysical) {
@@ -41,7 +45,7 @@ func readRoof(name, add string, size int, sums []reg.VecPhysical) {
 // dotRoof multiplies the 13th and the 14th register, 12 times in a turn.
 func dotRoof(name string, r []reg.VecPhysical, dot func(sum, a, b reg.VecPhysical)) {
 	build.TEXT(name, attr.NOSPLIT, "func(n int)")
-	build.Doc(name + " does n times 12 dot products of whole registers.")
+	build.Doc(name + " does n times 12 operations on whole registers.")
 	build.Load(build.Param("n"), regRows)
 	for _, v := range r {
 		zero := "VPXOR"

@@ -1,6 +1,7 @@
 package main
 
-// roofs writes what measures a machine: reading memory, and dot products of registers.
+// roofs writes what measures a machine: reading memory, and dot products and fused
+// multiply-adds of registers.
 func (p *program) roofs() {
 	f := p.text("readNEON", "reads n times 512 bytes.", "p *byte, n int", "")
 	f.arg("p", 0)
@@ -16,14 +17,21 @@ func (p *program) roofs() {
 	f.again(1, 1, "loop")
 	f.ret()
 
-	f = p.text("dotsNEON", "does n times 12 dot products of whole registers.", "n int", "")
+	p.busy("dotsNEON", func(f *function, v vec) { f.sdot(v, 12, 13, 0) })
+	p.busy("fmasNEON", func(f *function, v vec) { f.op("fmla.4s", v, 12, 13) })
+}
+
+// busy writes a function that does an operation with 12 sums in a turn, from the 13th and the 14th
+// register.
+func (p *program) busy(name string, op func(f *function, v vec)) {
+	f := p.text(name, "does n times 12 operations on whole registers.", "n int", "")
 	f.arg("n", 1)
 	for v := range vec(14) {
 		f.zero(v)
 	}
 	f.label("loop")
 	for v := range vec(12) {
-		f.sdot(v, 12, 13, 0)
+		op(f, v)
 	}
 	f.again(1, 1, "loop")
 	f.ret()
