@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/csv"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,10 +27,10 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err, errs.String())
 	}
 	for _, threads := range []string{"1", "2"} {
-		total := row(t, out.String(), "start to first token, "+threads+" threads")
+		total := medianIn(t, out.String(), "start to first token, "+threads+" threads")
 		var sum float64
 		for _, step := range []string{"program started", "weights ready", "model open", "prompt encoded", "first token"} {
-			sum += row(t, out.String(), "  "+step+", "+threads+" threads")
+			sum += medianIn(t, out.String(), "  "+step+", "+threads+" threads")
 		}
 		// Medians of steps do not add up to that of the whole, extremes even less, but nearly.
 		if !(0 < total && total < 2*sum && sum < 2*total) {
@@ -37,10 +39,10 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// row returns the median of a row, having checked the order of median, least and most.
-func row(t *testing.T, table, name string) float64 {
+// medianIn returns the median of a row, having checked the order of median, least and most.
+func medianIn(t *testing.T, table, name string) float64 {
 	t.Helper()
-	m := regexp.MustCompile(`(?m)^` + name + ` +([0-9.]+) +([0-9.]+) +([0-9.]+) +[0-9]+%$`).FindStringSubmatch(table)
+	m := regexp.MustCompile(`(?m)^` + name + ` +([0-9.]+) +([0-9.]+) +([0-9.]+)(?: +[0-9]+%)?$`).FindStringSubmatch(table)
 	if m == nil {
 		t.Fatalf("no row %q in\n%s", name, table)
 	}
@@ -57,9 +59,53 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err, errs.String())
 	}
 	for _, name := range []string{"prompt of 16, 1 threads", "generation at 0, 1 threads", "generation at 8, 2 threads"} {
-		if row(t, out.String(), name) <= 0 {
+		if medianIn(t, out.String(), name) <= 0 {
 			t.Errorf("%s: nothing", name)
 		}
+	}
+}
+
+// TestForms: the same rows as CSV and JSON, and where the time goes apart from them.
+func TestForms(t *testing.T) {
+	args := []string{"-p", "0", "-n", "4", "-t", "1", "-r", "1", "-profile"}
+	var out, errs bytes.Buffer
+	if err := run(append(args, "-o", "json"), &out, &errs); err != nil {
+		t.Fatal(err, errs.String())
+	}
+	var rows []row
+	if err := json.Unmarshal(out.Bytes(), &rows); err != nil || len(rows) != 1 {
+		t.Fatalf("%v: %v", rows, err)
+	}
+	if r := rows[0]; r.Test != generation || r.Tokens != 4 || r.Threads != 1 || r.Median <= 0 || r.Roof < 0 {
+		t.Errorf("%+v", r)
+	}
+	if !strings.Contains(errs.String(), "FusedFFN") || !strings.Contains(errs.String(), "between them") {
+		t.Errorf("no profile in %q", errs.String())
+	}
+	out.Reset()
+	if err := run(append(args, "-o", "csv"), &out, &errs); err != nil {
+		t.Fatal(err)
+	}
+	records, err := csv.NewReader(&out).ReadAll()
+	if err != nil || len(records) != 2 || records[1][1] != generation {
+		t.Errorf("%v: %v", records, err)
+	}
+}
+
+func TestRatesOfOthers(t *testing.T) {
+	rate, err := parseRate([]byte("# header tg1\ntg24@d2048 11.80 | median 11.80 tok/s\n"))
+	if err != nil || rate != 11.8 {
+		t.Errorf("%v, %v", rate, err)
+	}
+	if _, err := parseRate([]byte("pp512\n")); err == nil {
+		t.Error("a line without a rate is accepted")
+	}
+	rate, err = parseLlamaBench([]byte(`[{"n_gen": 64, "avg_ts": 12.5}]`))
+	if err != nil || rate != 12.5 {
+		t.Errorf("%v, %v", rate, err)
+	}
+	if _, err := parseLlamaBench([]byte(`[]`)); err == nil {
+		t.Error("no row is accepted")
 	}
 }
 
@@ -86,7 +132,7 @@ func ppl(t *testing.T, text string) float64 {
 }
 
 func TestRefused(t *testing.T) {
-	for _, args := range [][]string{{"-d", "x"}, {"-r", "0"}, {"-p", "-1"}, {"extra"}, {"-m", "no such file"}, {"-ppl", "no such file"}} {
+	for _, args := range [][]string{{"-d", "x"}, {"-r", "0"}, {"-p", "-1"}, {"extra"}, {"-m", "no such file"}, {"-ppl", "no such file"}, {"-o", "xml"}, {"-against", "x"}} {
 		var out bytes.Buffer
 		if err := run(args, &out, &out); err == nil {
 			t.Errorf("%v: no error", args)
