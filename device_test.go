@@ -1,6 +1,7 @@
 package minfer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -24,6 +25,7 @@ var faults struct {
 	countdown atomic.Int64 // calls to go; counting goes on below zero
 	call      atomic.Value // name of the call that counts, or "" for all
 	panics    atomic.Bool
+	executed  atomic.Pointer[func()] // called at every node; or nil
 }
 
 var errInjected = errors.New("injected fault")
@@ -85,6 +87,9 @@ func (f *faulty) AllocFresh(size int) (backend.Buffer, error) {
 }
 
 func (f *faulty) Execute(node *graph.Node, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
+	if f := faults.executed.Load(); f != nil {
+		(*f)()
+	}
 	if err := fail("Execute"); err != nil {
 		return err
 	}
@@ -184,6 +189,50 @@ func TestDeviceFails(t *testing.T) {
 	for _, call := range []string{"Execute", "ReadHost", "WriteHost"} {
 		if failed[call] < 10 {
 			t.Errorf("%s failed %d times, want more: %v", call, failed[call], failed)
+		}
+	}
+}
+
+// TestCancelStopsAtTheNextNode ends the context in the middle of a node, of a prompt and of an answer.
+// No other node runs, the error is the context's, and the session goes on with the same bits.
+func TestCancelStopsAtTheNextNode(t *testing.T) {
+	m := openFaulty(t)
+	tokens := someTokens(m, 60, 0)
+	want := evalAll(t, newSession(t, m), tokens)
+	for _, shared := range []bool{false, true} {
+		for n := 1; n < 300; n += 1 + n/5 {
+			opts := []minfer.SessionOption{minfer.WithBatch(8)}
+			if shared {
+				opts = append(opts, minfer.WithCache(newCache(t, m, 64, minfer.WithBatching(true))))
+			}
+			s := newSession(t, m, opts...)
+			eval(t, s, tokens[:5]...)
+			ctx, cancel := context.WithCancel(t.Context())
+			nodes := 0
+			count := func() {
+				if nodes++; nodes == n {
+					cancel()
+				}
+			}
+			faults.executed.Store(&count)
+			_, err := s.Eval(ctx, tokens[5:40])
+			for at := 40; err == nil && nodes < n && at < len(tokens); at++ {
+				_, err = s.Eval(ctx, tokens[at:at+1])
+			}
+			faults.executed.Store(nil)
+			cancel()
+			if nodes > n {
+				t.Errorf("%d nodes ran after the context had ended", nodes-n)
+			}
+			if err != nil {
+				wantError(t, err, context.Canceled)
+			}
+			at := s.Len()
+			if at != 5 && at < 40 {
+				t.Errorf("%d tokens after cancelling, want 5 or those of whole calls", at)
+			}
+			wantRow(t, "the logits before", eval(t, s), want[at-1])
+			wantRow(t, "continued", eval(t, s, tokens[at:]...), want[len(want)-1])
 		}
 	}
 }

@@ -59,13 +59,15 @@
 // A Model and a GraphCache are safe for concurrent use. A Session and a Chat are one
 // goroutine's at a time, and a call that meets another one returns ErrBusy. Everything can be
 // closed at any time: calls under way end with ErrClosed. A Close waits for them, so that
-// nothing is in flight when it returns.
+// nothing is in flight when it returns. Handles that are nil or zero values are closed ones, and a
+// nil context never ends.
 //
 // # Errors
 //
 // Errors work with errors.Is and errors.As; the values and types are listed here. A call
 // that fails or is cancelled leaves its session as it was or says where it stands. No
-// panic gets out: it becomes a *PanicError, and its model refuses further work.
+// panic gets out: it becomes a *PanicError, and its model refuses further work, unless it was
+// the panic of a function of the host. A mapped file that is cut short is ErrFault.
 //
 // # The same bits every time
 //

@@ -9,8 +9,9 @@ import (
 )
 
 // PanicError is a panic that was caught at the library's boundary: a fault of the
-// library, of a device or of a model definition. After a panic in the middle of an
-// evaluation the model returns the error from all further ones; other models go on.
+// library, of a device, of a model definition, or of a function that the host gave it. After a
+// panic in the middle of an evaluation the model returns the error from all further ones; other
+// models go on.
 type PanicError struct {
 	During string // what was being done
 	Value  any    // what was given to panic

@@ -17,7 +17,7 @@ import (
 var (
 	// ErrBuffer: a handle is not that of memory in use, or reaches beyond it.
 	ErrBuffer = errors.New("cpu: bad buffer")
-	// ErrSize: an allocation of no bytes, or of more than an address space holds.
+	// ErrSize: an allocation of no bytes, or of more than the system gives.
 	ErrSize = errors.New("cpu: bad size of allocation")
 )
 
@@ -88,10 +88,23 @@ func (m *memory) slot() (int, error) {
 	return len(m.slots) - 1, nil
 }
 
+// probeFrom is the size from which on the system is asked first: the runtime ends the program when
+// it is refused memory.
+const probeFrom = 1 << 30
+
 // aligned returns zeroed bytes that begin at a multiple of the alignment. A size that
-// the runtime refuses outright is an error; one that the machine cannot provide is
+// the runtime or the system refuses outright is an error; one that the machine cannot provide is
 // found by nobody before it is used.
 func aligned(size int) (b []byte, err error) {
+	if size >= probeFrom {
+		probe, err := mmap.Anonymous(size)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrSize, err)
+		}
+		if err := probe.Close(); err != nil {
+			return nil, err
+		}
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			b, err = nil, fmt.Errorf("%w: %d bytes: %v", ErrSize, size, v)

@@ -1,12 +1,14 @@
 package layout
 
 import (
+	"fmt"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -195,4 +197,45 @@ func root(t *testing.T) string {
 		t.Skip("the source tree is not here, only the compiled test")
 	}
 	return dir
+}
+
+// TestFaultsAreTested looks for the tests that docs/faults.md names.
+func TestFaultsAreTested(t *testing.T) {
+	root := filepath.Join("..", "..")
+	table, err := os.ReadFile(filepath.Join(root, "docs", "faults.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := map[string]string{}
+	named := regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(table), -1)
+	for _, name := range named {
+		folder := name[1]
+		if folder == "minfer" {
+			folder = "."
+		}
+		if _, read := sources[folder]; !read {
+			files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				source, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sources[folder] += string(source)
+			}
+		}
+		if !strings.Contains(sources[folder], "func "+name[2]+"(") {
+			t.Errorf("%s has no %s", name[1], name[2])
+		}
+	}
+	for i := range 30 {
+		if !strings.Contains(string(table), fmt.Sprintf("| B%02d ", i+1)) {
+			t.Errorf("B%02d is missing", i+1)
+		}
+	}
+	if len(named) < 60 {
+		t.Errorf("only %d tests are named", len(named))
+	}
 }
