@@ -9,12 +9,21 @@ import (
 	"github.com/minfer/minfer/backend/backendtest"
 )
 
+func openDevice(t testing.TB) *device {
+	t.Helper()
+	b, err := backend.Open("metal", backend.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.(*device)
+}
+
+// TestConformance runs the suite of all devices, under the emulation in every order of threads and times of execution.
 func TestConformance(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backend.Backend {
-		b, err := backend.Open("metal", backend.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	})
+	for name, conditions := range conditions() {
+		t.Run(name, func(t *testing.T) {
+			conditions(t)
+			backendtest.Run(t, func(t *testing.T) backend.Backend { return openDevice(t) })
+		})
+	}
 }
