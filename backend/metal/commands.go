@@ -23,9 +23,9 @@ type commands struct {
 	gpu    *gpu
 	device string // its name, for errors
 
-	pending []C.metal_dispatch
-	labels  []label // of pending
+	pending batch
 	running []batch
+	spare   []batch // done, for their memory
 
 	touched []touch // by pending and running commands
 	since   int     // index of the first touch since the last barrier
@@ -34,10 +34,11 @@ type commands struct {
 // label says what a dispatch is for.
 type label struct{ node, kernel string }
 
-// batch is a command buffer on its way.
+// batch is what goes into a command buffer.
 type batch struct {
-	buffer metal.CommandBufferObject
-	labels []label
+	buffer     metal.CommandBufferObject
+	dispatches []C.metal_dispatch
+	labels     []label // of dispatches
 }
 
 // touch is a use of memory by a command.
@@ -46,8 +47,9 @@ type touch struct {
 	write bool
 }
 
-// CommandError is the failure of commands on the device. Metal says which command buffer it was and not which dispatch, so
-// the error names the nodes that the command buffer was for.
+// CommandError is the failure of commands on the device. Metal says which command buffer it was and not which dispatch. So
+// the dispatches run again, one by one: the node and kernel are those that fail again, or, if none does, all that were
+// in the command buffer.
 type CommandError struct {
 	Device      string
 	First, Last string   // the nodes
@@ -65,7 +67,7 @@ func (e *CommandError) Error() string {
 }
 
 // idle reports whether no commands are pending or running.
-func (c *commands) idle() bool { return len(c.pending) == 0 && len(c.running) == 0 }
+func (c *commands) idle() bool { return len(c.pending.dispatches) == 0 && len(c.running) == 0 }
 
 // conflicts reports whether the host has to wait before it reads, or writes, a region.
 func (c *commands) conflicts(r region, write bool) bool {
@@ -79,42 +81,79 @@ func (c *commands) conflicts(r region, write bool) bool {
 
 // flush hands the pending dispatches to the device.
 func (c *commands) flush() (err error) {
-	if len(c.pending) == 0 {
+	if len(c.pending.dispatches) == 0 {
 		return nil
 	}
+	b := c.pending
+	c.pending = batch{}
+	if n := len(c.spare); n > 0 {
+		c.pending, c.spare = c.spare[n-1], c.spare[:n-1]
+	}
+	if b.buffer, err = c.commit(b.dispatches, b.labels); err == nil {
+		c.running = append(c.running, b)
+	}
+	return err
+}
+
+// commit makes a command buffer of dispatches and commits it. The caller owns it.
+func (c *commands) commit(dispatches []C.metal_dispatch, labels []label) (buffer metal.CommandBufferObject, err error) {
 	objc.WithAutoreleasePool(func() {
-		buffer := c.gpu.queue.CommandBuffer()
+		buffer = c.gpu.queue.CommandBuffer()
 		encoder := buffer.ComputeCommandEncoderWithDispatchType(metal.DispatchTypeConcurrent)
-		text := C.metal_encode(encoder.Ptr(), &c.pending[0], C.int(len(c.pending)))
+		text := C.metal_encode(encoder.Ptr(), &dispatches[0], C.int(len(dispatches)))
 		metal.CommandEncoderObject{Object: encoder.Object}.EndEncoding() // darwinkit's compute encoder does not have it
 		if text != nil {
-			err = c.failure(c.labels, C.GoString(text))
+			err = c.failure(labels, C.GoString(text))
 			C.free(unsafe.Pointer(text))
 			return
 		}
 		buffer.Commit()
 		buffer.Retain()
-		c.running = append(c.running, batch{buffer, append([]label(nil), c.labels...)})
 	})
-	c.pending, c.labels = c.pending[:0], c.labels[:0]
-	return err
+	return buffer, err
 }
 
 // finish waits until all commands are done, and returns the first failure among them.
 func (c *commands) finish() error {
 	err := c.flush()
 	for _, b := range c.running {
-		objc.WithAutoreleasePool(func() {
-			b.buffer.WaitUntilCompleted()
-			if err == nil && b.buffer.Status() == metal.CommandBufferStatusError {
-				err = c.failure(b.labels, b.buffer.Error().LocalizedDescription())
-			}
-		})
-		b.buffer.Release()
+		if text := settle(b.buffer); text != "" && err == nil {
+			err = c.locate(b, text)
+		}
+		c.spare = append(c.spare, batch{dispatches: b.dispatches[:0], labels: b.labels[:0]})
 	}
 	c.running = c.running[:0]
 	c.touched, c.since = c.touched[:0], 0
 	return err
+}
+
+// settle waits for a command buffer, gives it up and returns Metal's text if it failed.
+func settle(buffer metal.CommandBufferObject) (text string) {
+	objc.WithAutoreleasePool(func() {
+		buffer.WaitUntilCompleted()
+		if buffer.Status() == metal.CommandBufferStatusError {
+			text = "no reason was given"
+			if failure := buffer.Error(); !failure.IsNil() {
+				text = failure.LocalizedDescription()
+			}
+		}
+		buffer.Release()
+	})
+	return text
+}
+
+// locate looks for the dispatch for which a command buffer failed.
+func (c *commands) locate(b batch, text string) error {
+	for i := range b.dispatches {
+		buffer, err := c.commit(b.dispatches[i:i+1], b.labels[i:i+1])
+		if err != nil {
+			return err
+		}
+		if again := settle(buffer); again != "" {
+			return c.failure(b.labels[i:i+1], again)
+		}
+	}
+	return c.failure(b.labels, text)
 }
 
 func (c *commands) failure(labels []label, text string) error {
@@ -133,9 +172,9 @@ func (c *commands) failure(labels []label, text string) error {
 type dispatch struct {
 	node    string
 	kernel  string
-	groups  [3]int // threadgroups
-	threads int    // of a threadgroup
-	shared  [C.METAL_SHARED]int
+	groups  [3]int   // threadgroups
+	threads int      // of a threadgroup
+	shared  [2]int   // bytes of threadgroup memory
 	reads   []region // bound to the first buffers, in order
 	writes  []region // bound to the next
 	args    []byte   // bound after them
@@ -159,7 +198,9 @@ func (c *commands) add(d *dispatch) error {
 			n.buffers++
 		}
 	}
-	n.bytes = C.uint32_t(copy(unsafe.Slice((*byte)(&n.args[0]), len(n.args)), d.args))
+	if n.bytes = C.uint32_t(copy(unsafe.Slice((*byte)(&n.args[0]), C.METAL_ARGS), d.args)); int(n.bytes) < len(d.args) {
+		return fmt.Errorf("metal: kernel %s takes %d bytes of arguments, there is room for %d", d.kernel, len(d.args), n.bytes)
+	}
 	for i, g := range d.groups {
 		n.groups[i] = C.uint32_t(g)
 	}
@@ -179,8 +220,8 @@ func (c *commands) add(d *dispatch) error {
 	for _, r := range d.writes {
 		c.touched = append(c.touched, touch{r, true})
 	}
-	c.pending = append(c.pending, n)
-	c.labels = append(c.labels, label{d.node, d.kernel})
+	c.pending.dispatches = append(c.pending.dispatches, n)
+	c.pending.labels = append(c.pending.labels, label{d.node, d.kernel})
 	return nil
 }
 

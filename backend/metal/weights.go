@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"unsafe"
 
 	"golang.org/x/exp/slices"
@@ -246,6 +247,13 @@ func (d *device) decode(k *weight) (err error) {
 	}
 	k.vector.constant = true
 	r := region{k.vector, 0, 4 * k.source.In}
+	// The file may have been cut short since it was mapped.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if v := recover(); v != nil {
+			err = misfit(k.source.Name, "its bytes cannot be read: %v", v)
+		}
+	}()
 	format.Dequantize(elementsOf[float32](r.bytes()), k.source.Data)
 	return nil
 }

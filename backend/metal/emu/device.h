@@ -9,6 +9,7 @@ extern struct metalemu_settings {
   int family;         // 0 for the newest
   int eager;          // commands run when they are committed, not when somebody waits
   int fail_after;     // the dispatch of this number from now on fails
+  char fail_kernel[64]; // dispatches of this kernel fail
   size_t max_buffer;  // longest buffer
   size_t max_threads; // most threads of a threadgroup
 } metalemu_settings;

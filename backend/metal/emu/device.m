@@ -248,6 +248,7 @@ enum { page = 4096, alignment = 64 };
   const char *text = NULL;
   metalemu_counters.dispatches++;
   if (metalemu_settings.fail_after && !--metalemu_settings.fail_after) text = "the emulation was told to fail";
+  if (!strcmp([d->pipeline->name UTF8String], metalemu_settings.fail_kernel)) text = "the emulation was told to fail";
   if (!text) {
     pthread_mutex_lock(&running);
     text = metalemu_run(d->pipeline->kernel, d->groups, d->threads, d->at, d->shared, 32 << 10);

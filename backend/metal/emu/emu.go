@@ -32,6 +32,7 @@ type Settings struct {
 	Discrete   bool   // the device has memory of its own
 	Family     int    // the newest MTLGPUFamily that the device is one of; 0 for all
 	Eager      bool   // commands run when they are committed, not when somebody waits
+	FailKernel string // dispatches of this kernel fail
 	FailAfter  int    // the dispatch of this number from now on fails
 	MaxBuffer  int    // longest buffer
 	MaxThreads int    // most threads of a threadgroup
@@ -40,10 +41,14 @@ type Settings struct {
 // Set changes the settings of all devices.
 func Set(s Settings) {
 	C.metalemu_set_order(C.int(s.Order), C.uint64_t(s.Seed))
-	C.metalemu_settings = C.struct_metalemu_settings{
+	settings := C.struct_metalemu_settings{
 		absent: number(s.Absent), discrete: number(s.Discrete), family: C.int(s.Family), eager: number(s.Eager),
 		fail_after: C.int(s.FailAfter), max_buffer: C.size_t(s.MaxBuffer), max_threads: C.size_t(s.MaxThreads),
 	}
+	for i := range min(len(s.FailKernel), len(settings.fail_kernel)-1) {
+		settings.fail_kernel[i] = C.char(s.FailKernel[i])
+	}
+	C.metalemu_settings = settings
 }
 
 func number(b bool) C.int {

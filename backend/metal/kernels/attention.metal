@@ -79,23 +79,24 @@ kernel void attend(device const float *q [[buffer(0)]],
   threadgroup float scores[width * width]; // [row][position]
   threadgroup uint cells[width];
   threadgroup uint2 ranges[width]; // what each row attends to
-  const RowTile rows = row_tiles[group.x];
+  const uint first_row = row_tiles[group.x].first, row_count = row_tiles[group.x].count;
   const uint per_token = a.heads / a.kv_heads, n = a.head_dim;
   const ulong kv_width = (ulong)a.kv_heads * n, kv_at = (ulong)group.y * n;
-  const uint first_token = rows.first / per_token; // any token of the tile has the tile's span
+  const uint first_token = first_row / per_token; // any token of the tile has the tile's span
 
   for (uint i = tid; i < width * Dim; i += threads) {
     const uint r = i / Dim, f = i % Dim;
-    tile[i] = r < rows.count && f < n ? q[head_of(rows.first + r, group.y, a) * n + f] : 0.0f;
+    tile[i] = r < row_count && f < n ? q[head_of(first_row + r, group.y, a) * n + f] : 0.0f;
   }
   if (tid < width) {
-    ranges[tid] = tid < rows.count ? attended((rows.first + tid) / per_token, positions, spans, a) : uint2(0, 0);
+    ranges[tid] = tid < row_count ? attended((first_row + tid) / per_token, positions, spans, a) : uint2(0, 0);
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   simdgroup_float8x8 query[Dim / 8];
+#pragma unroll
   for (uint d = 0; d < Dim / 8; d++) simdgroup_load(query[d], tile + sg * 8 * Dim + 8 * d, Dim);
   uint lo = 0xffffffffu, hi = 0;
-  for (uint i = 0; i < rows.count; i++) {
+  for (uint i = 0; i < row_count; i++) {
     lo = min(lo, ranges[i].x);
     hi = max(hi, ranges[i].y);
   }
@@ -106,6 +107,7 @@ kernel void attend(device const float *q [[buffer(0)]],
   const uint2 range = ranges[row];
   float total_m = -INFINITY, total_l = 0.0f;
   float total[Dim / 4];
+#pragma unroll
   for (uint i = 0; i < Dim / 4; i++) total[i] = 0.0f;
 
   uint begin = lo / width, end = (hi + width - 1) / width;
@@ -115,12 +117,11 @@ kernel void attend(device const float *q [[buffer(0)]],
   }
   for (uint t = begin; t < end; t++) {
     const uint base = t * width;
-    threadgroup_barrier(mem_flags::mem_threadgroup); // the tile has been used
     if (tid < width) {
       const uint p = base + tid;
       cells[tid] = p >= lo && p < hi ? cell_of(p, first_token, spans, a) : 0xffffffffu;
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    threadgroup_barrier(mem_flags::mem_threadgroup); // cells are there, and the tile has been used
     for (uint i = tid; i < width * Dim; i += threads) {
       const uint cell = cells[i / Dim], f = i % Dim;
       tile[i] = cell != 0xffffffffu && f < n ? float(keys[cell * kv_width + kv_at + f]) : 0.0f;
@@ -128,6 +129,7 @@ kernel void attend(device const float *q [[buffer(0)]],
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint p = 0; p < width; p += 8) {
       simdgroup_float8x8 s = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+#pragma unroll
       for (uint d = 0; d < Dim / 8; d++) {
         simdgroup_float8x8 k;
         simdgroup_load(k, tile + p * Dim + 8 * d, Dim, ulong2(0, 0), true);
@@ -161,10 +163,12 @@ kernel void attend(device const float *q [[buffer(0)]],
     l += simd_shuffle_xor(l, 2);
     threadgroup_barrier(mem_flags::mem_threadgroup); // values and weights are there
     simdgroup_float8x8 o[Dim / 8];
+#pragma unroll
     for (uint d = 0; d < Dim / 8; d++) o[d] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     for (uint p = 0; p < width; p += 8) {
       simdgroup_float8x8 w;
       simdgroup_load(w, scores + sg * 8 * width + p, width);
+#pragma unroll
       for (uint d = 0; d < Dim / 8; d++) {
         simdgroup_float8x8 v;
         simdgroup_load(v, tile + p * Dim + 8 * d, Dim);
@@ -173,6 +177,7 @@ kernel void attend(device const float *q [[buffer(0)]],
     }
     threadgroup_barrier(mem_flags::mem_threadgroup); // the values have been used
     threadgroup float *result = tile + sg * 8 * Dim;
+#pragma unroll
     for (uint d = 0; d < Dim / 8; d++) simdgroup_store(o[d], result + 8 * d, Dim);
     simdgroup_barrier(mem_flags::mem_threadgroup);
 
@@ -184,8 +189,8 @@ kernel void attend(device const float *q [[buffer(0)]],
         const uint at = sg * 8 + r;
         const float row_m = simd_shuffle(m, 4 * r), row_l = simd_shuffle(l, 4 * r);
         const bool row_any = simd_shuffle(ushort(any), 4 * r);
-        if (at >= rows.count) continue;
-        device float *to = partials + (head_of(rows.first + at, group.y, a) * a.slots + slot) * (n + 2);
+        if (at >= row_count) continue;
+        device float *to = partials + (head_of(first_row + at, group.y, a) * a.slots + slot) * (n + 2);
         for (uint f = lane; f < n; f += 32) to[2 + f] = result[r * Dim + f];
         if (lane == 0) {
           to[0] = row_any ? row_m : -INFINITY;
@@ -199,6 +204,7 @@ kernel void attend(device const float *q [[buffer(0)]],
       total_l = merged(total_l, l, keep, take);
       total_m = most;
     }
+#pragma unroll
     for (uint i = 0; i < Dim / 4; i++) {
       const ushort r = i * 32 / Dim;
       const float row_keep = simd_shuffle(keep, 4 * r), row_take = simd_shuffle(take, 4 * r);
@@ -207,12 +213,13 @@ kernel void attend(device const float *q [[buffer(0)]],
     }
   }
   if (a.pieces > 0) return;
+#pragma unroll
   for (uint i = 0; i < Dim / 4; i++) {
     const ushort r = i * 32 / Dim;
     const float row_l = simd_shuffle(total_l, 4 * r);
     const uint f = i * 32 % Dim + lane;
     // Adding 0 makes -0 into 0, which is all that weights of 0 for positions unattended could change.
-    if (sg * 8 + r < rows.count && f < n) out[head_of(rows.first + sg * 8 + r, group.y, a) * n + f] = total[i] / row_l + 0.0f;
+    if (sg * 8 + r < row_count && f < n) out[head_of(first_row + sg * 8 + r, group.y, a) * n + f] = total[i] / row_l + 0.0f;
   }
 }
 

@@ -35,7 +35,7 @@ kernel void quantize(device const float *x [[buffer(0)]],
     broken = broken || simd_shuffle_xor(ushort(broken), m) != 0;
   }
   float r = 0.0f, n = 0.0f;
-  if (most >= 0x1p-126f * 130.0f && !broken) {
+  if (most >= 1.17549435e-38f * 130.0f && !broken) {
     r = v * (127.0f / most);
     n = clamp(rint(r), -127.0f, 127.0f);
   }
@@ -188,6 +188,29 @@ inline float strands_tree(thread const float *s) {
 constant constexpr uint slab = 4;
 constant constexpr uint slab_width = slab * 32 + 8; // and some, so that rows begin in other banks
 
+// unit_dots computes the dot products of 16 rows and 16 tokens over the values from to from+width, of one simdgroup.
+inline void unit_dots(threadgroup const half *rows, threadgroup const half *tokens, threadgroup float *dots, ushort from, ushort width) {
+  simdgroup_float8x8 c[2][2];
+  for (ushort i = 0; i < 2; i++) {
+    for (ushort j = 0; j < 2; j++) c[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  }
+  for (ushort at = from; at < from + width; at += 8) {
+    simdgroup_half8x8 r[2], t[2];
+    for (ushort i = 0; i < 2; i++) {
+      simdgroup_load(r[i], rows + 8 * i * slab_width + at, slab_width);
+      simdgroup_load(t[i], tokens + 8 * i * slab_width + at, slab_width, ulong2(0, 0), true);
+    }
+    for (ushort i = 0; i < 2; i++) {
+      for (ushort j = 0; j < 2; j++) simdgroup_multiply_accumulate(c[i][j], r[i], t[j], c[i][j]);
+    }
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup); // the last dots have been read
+  for (ushort i = 0; i < 2; i++) {
+    for (ushort j = 0; j < 2; j++) simdgroup_store(c[i][j], dots + 8 * i * 16 + 8 * j, 16);
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
 template <typename F>
 kernel void matmat(device const uchar *w [[buffer(0)]],
                    device const char *xq [[buffer(1)]],
@@ -209,14 +232,17 @@ kernel void matmat(device const uchar *w [[buffer(0)]],
   const ushort row0 = sg / 2 * 16, token0 = sg % 2 * 16;
   threadgroup float *mine = dots + sg * 256;
   float strands[8][8];
+#pragma unroll
   for (ushort j = 0; j < 8; j++) {
+#pragma unroll
     for (ushort s = 0; s < 8; s++) strands[j][s] = 0.0f;
   }
+  // Loops over strands are unrolled, so that strands are registers.
   for (uint base = 0; base < units; base += 8) {
+#pragma unroll
     for (ushort part = 0; part < 8; part += slab) {
-      if (base + part >= units) break;
-      threadgroup_barrier(mem_flags::mem_threadgroup); // the last slab has been read
-      {
+      if (base + part < units) { // for all threads alike
+        threadgroup_barrier(mem_flags::mem_threadgroup); // the last slab has been read
         const ushort i = tid / slab;
         const uint u = base + part + tid % slab, row = first_row + i, token = first_token + i;
         if (u < units) {
@@ -241,40 +267,22 @@ kernel void matmat(device const uchar *w [[buffer(0)]],
             metas[tid] = float4(0.0f);
           }
         }
-      }
-      threadgroup_barrier(mem_flags::mem_threadgroup);
-      for (ushort k = 0; k < slab; k++) {
-        if (base + part + k >= units) break;
-        for (int g = 0; g < F::unit_groups; g++) {
-          simdgroup_float8x8 c[2][2];
-          for (ushort i = 0; i < 2; i++) {
-            for (ushort j = 0; j < 2; j++) c[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-          }
-          const ushort width = 32 / F::unit_groups, from = k * 32 + g * width;
-          for (ushort at = from; at < from + width; at += 8) {
-            simdgroup_half8x8 ra[2], tb[2];
-            for (ushort i = 0; i < 2; i++) {
-              simdgroup_load(ra[i], rows + (row0 + 8 * i) * slab_width + at, slab_width);
-              simdgroup_load(tb[i], tokens + (token0 + 8 * i) * slab_width + at, slab_width, ulong2(0, 0), true);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
+        for (ushort k = 0; k < slab; k++) {
+          if (base + part + k < units) {
+            const float4 meta_k = metas[(token0 + lane % 16) * slab + k];
+            for (int g = 0; g < F::unit_groups; g++) {
+              unit_dots(rows + row0 * slab_width, tokens + token0 * slab_width, mine, k * 32 + g * (32 / F::unit_groups), 32 / F::unit_groups);
+#pragma unroll
+              for (ushort j = 0; j < 8; j++) {
+                const ushort r = lane / 16 + 2 * j;
+                const float4 sm = scales[(row0 + r) * slab + k];
+                float v = fma(mine[r * 16 + lane % 16], (g == 0 ? sm.x : sm.y) * meta_k.x, strands[j][part + k]);
+                if (F::minima) v = fma(g == 0 ? sm.z : sm.w, F::unit_groups == 1 ? meta_k.y : g == 0 ? meta_k.z : meta_k.w, v);
+                strands[j][part + k] = v;
+              }
             }
-            for (ushort i = 0; i < 2; i++) {
-              for (ushort j = 0; j < 2; j++) simdgroup_multiply_accumulate(c[i][j], ra[i], tb[j], c[i][j]);
-            }
-          }
-          simdgroup_barrier(mem_flags::mem_threadgroup); // the last dots have been read
-          for (ushort i = 0; i < 2; i++) {
-            for (ushort j = 0; j < 2; j++) simdgroup_store(c[i][j], mine + 8 * i * 16 + 8 * j, 16);
-          }
-          simdgroup_barrier(mem_flags::mem_threadgroup);
-          const float4 meta_k = metas[(token0 + lane % 16) * slab + k];
-          for (ushort j = 0; j < 8; j++) {
-            const ushort r = lane / 16 + 2 * j;
-            const float4 sm = scales[(row0 + r) * slab + k];
-            const float dot = mine[r * 16 + lane % 16];
-            float v = strands[j][part + k];
-            v = fma(dot, (g == 0 ? sm.x : sm.y) * meta_k.x, v);
-            if (F::minima) v = fma(g == 0 ? sm.z : sm.w, F::unit_groups == 1 ? meta_k.y : g == 0 ? meta_k.z : meta_k.w, v);
-            strands[j][part + k] = v;
           }
         }
       }
@@ -282,11 +290,11 @@ kernel void matmat(device const uchar *w [[buffer(0)]],
   }
   const uint token = first_token + token0 + lane % 16;
   if (token >= a.tokens) return;
+#pragma unroll
   for (ushort j = 0; j < 8; j++) {
     const uint row = first_row + row0 + lane / 16 + 2 * j;
-    if (row >= a.rows) break;
     const float v = strands_tree(strands[j]);
-    y[(ulong)token * a.rows + row] = a.biased ? v + bias[row] : v;
+    if (row < a.rows) y[(ulong)token * a.rows + row] = a.biased ? v + bias[row] : v;
   }
 }
 
@@ -303,36 +311,40 @@ kernel void matmat_float(device const uchar *w [[buffer(0)]],
   const uint first_row = group.x * 32, first_token = group.y * 32;
   const ushort column = tid % 32, row0 = tid / 32; // a thread has one token, and every fourth row
   float strands[8][8];
+#pragma unroll
   for (ushort j = 0; j < 8; j++) {
+#pragma unroll
     for (ushort s = 0; s < 8; s++) strands[j][s] = 0.0f;
   }
   for (uint base = 0; base < a.in; base += 256) {
+#pragma unroll
     for (ushort s = 0; s < 8; s++) {
       const uint from = base + 32 * s;
-      if (from >= a.in) break;
-      const uint width = min(32u, a.in - from);
-      threadgroup_barrier(mem_flags::mem_threadgroup); // the last unit has been read
-      for (ushort i = row0; i < 32; i += 4) {
-        const bool within = column < width;
-        const uint row = first_row + i, token = first_token + i;
-        rows[i * 33 + column] = within && row < a.rows ? F::at(w + (ulong)row * a.row_bytes, from + column) : 0.0f;
-        tokens[i * 33 + column] = within && token < a.tokens ? x[(ulong)token * a.in + from + column] : 0.0f;
-      }
-      threadgroup_barrier(mem_flags::mem_threadgroup);
-      for (ushort j = 0; j < 8; j++) {
-        float v = strands[j][s];
-        for (ushort k = 0; k < width; k++) v = fma(rows[(row0 + 4 * j) * 33 + k], tokens[column * 33 + k], v);
-        strands[j][s] = v;
+      if (from < a.in) { // for all threads alike
+        const uint width = min(32u, a.in - from);
+        threadgroup_barrier(mem_flags::mem_threadgroup); // the last unit has been read
+        for (ushort i = row0; i < 32; i += 4) {
+          const bool within = column < width;
+          const uint row = first_row + i, token = first_token + i;
+          rows[i * 33 + column] = within && row < a.rows ? F::at(w + (ulong)row * a.row_bytes, from + column) : 0.0f;
+          tokens[i * 33 + column] = within && token < a.tokens ? x[(ulong)token * a.in + from + column] : 0.0f;
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (ushort k = 0; k < width; k++) {
+          const float t = tokens[column * 33 + k];
+#pragma unroll
+          for (ushort j = 0; j < 8; j++) strands[j][s] = fma(rows[(row0 + 4 * j) * 33 + k], t, strands[j][s]);
+        }
       }
     }
   }
   const uint token = first_token + column;
   if (token >= a.tokens) return;
+#pragma unroll
   for (ushort j = 0; j < 8; j++) {
     const uint row = first_row + row0 + 4 * j;
-    if (row >= a.rows) break;
     const float v = strands_tree(strands[j]);
-    y[(ulong)token * a.rows + row] = a.biased ? v + bias[row] : v;
+    if (row < a.rows) y[(ulong)token * a.rows + row] = a.biased ? v + bias[row] : v;
   }
 }
 

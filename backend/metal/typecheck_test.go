@@ -1,0 +1,142 @@
+//go:build !cgo || !(darwin || metalemu)
+
+package metal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDarwinTypes checks the types of the package as it is built on a Mac, tests included, against those of darwinkit. No
+// compiler for a Mac is needed: what lies behind cgo is taken to have any type.
+func TestDarwinTypes(t *testing.T) {
+	packages := listDarwin(t)
+	if faults := typecheck(packages, nil); len(faults) > 0 {
+		t.Fatalf("on a Mac:\n%v", errors.Join(faults...))
+	}
+	for _, mistake := range []struct{ file, old, new, want string }{
+		{"gpu.go", "g.device.NewCommandQueue()", "g.device.NewComandQueue()", "NewComandQueue undefined"},
+		{"gpu.go", "options.SetFastMathEnabled(false)", "options.SetFastMathEnabled(0)", "cannot use 0"},
+		{"gpu.go", "NewBufferWithLengthOptions(uint(size), ", "NewBufferWithLengthOptions(", "not enough arguments"},
+		{"commands.go", "metal.CommandEncoderObject{Object: encoder.Object}.EndEncoding()", "encoder.EndEncoding()", "EndEncoding undefined"},
+		{"device_test.go", "openDevice(t) })", "openDevice() })", "not enough arguments"},
+	} {
+		text, err := os.ReadFile(mistake.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoilt := strings.Replace(string(text), mistake.old, mistake.new, 1)
+		if spoilt == string(text) {
+			t.Errorf("%s has no %q", mistake.file, mistake.old)
+			continue
+		}
+		faults := errors.Join(typecheck(packages, map[string]string{mistake.file: spoilt})...)
+		if faults == nil || !strings.Contains(faults.Error(), mistake.want) {
+			t.Errorf("with %s, the check says %v, want %q", mistake.new, faults, mistake.want)
+		}
+	}
+}
+
+// listed is a package as "go list" describes it.
+type listed struct {
+	ImportPath, Dir   string
+	GoFiles, CgoFiles []string
+	ImportMap         map[string]string
+	ForTest           string
+	DepOnly           bool
+	Error             *struct{ Err string }
+}
+
+// listDarwin lists the package as it is on a Mac, what it depends on first.
+func listDarwin(t *testing.T) []*listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-test", "-json=ImportPath,Dir,GoFiles,CgoFiles,ImportMap,DepOnly,ForTest,Error", ".")
+	cmd.Env = append(os.Environ(), "GOOS=darwin", "GOARCH=arm64", "CGO_ENABLED=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packages []*listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		p := new(listed)
+		if err := d.Decode(p); err == io.EOF {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if p.ImportPath != "unsafe" && !strings.HasSuffix(p.ImportPath, ".test") {
+			packages = append(packages, p)
+		}
+	}
+}
+
+// known imports packages that are checked already.
+type known struct {
+	packages map[string]*types.Package
+	from     *listed
+}
+
+func (k known) Import(path string) (*types.Package, error) {
+	if mapped, ok := k.from.ImportMap[path]; ok {
+		path = mapped
+	}
+	if path == "unsafe" {
+		return types.Unsafe, nil
+	}
+	if p := k.packages[path]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("package %s is not loaded", path)
+}
+
+// typecheck returns what is wrong in the package, with some of its files replaced.
+func typecheck(packages []*listed, replaced map[string]string) (faults []error) {
+	files, done := token.NewFileSet(), make(map[string]*types.Package)
+	for _, p := range packages {
+		ours := !p.DepOnly || p.ForTest != ""
+		report := func(err error) {
+			if ours {
+				faults = append(faults, err)
+			}
+		}
+		if p.Error != nil {
+			report(fmt.Errorf("%s: %s", p.ImportPath, p.Error.Err))
+		}
+		var parsed []*ast.File
+		for _, name := range append(p.GoFiles, p.CgoFiles...) {
+			var text any
+			if r, ok := replaced[name]; ok && ours {
+				text = r
+			}
+			f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), text, parser.SkipObjectResolution)
+			if err != nil {
+				report(err)
+			}
+			if f != nil {
+				parsed = append(parsed, f)
+			}
+		}
+		conf := types.Config{
+			Importer:         known{done, p},
+			FakeImportC:      true,
+			IgnoreFuncBodies: !ours,
+			Sizes:            types.SizesFor("gc", "arm64"),
+			Error:            report,
+		}
+		// The error is one of those reported.
+		done[p.ImportPath], _ = conf.Check(p.ImportPath, files, parsed, nil)
+	}
+	return faults
+}
