@@ -45,6 +45,13 @@
 // OnPromptProgress and WithProgress report how far long things are, and WithLogger takes a logger;
 // without one nothing is ever logged.
 //
+// # Looking inside
+//
+// Explain shows what a forward pass will execute, and where each of its values lies. Model.Observe
+// has an Observer told of every node as it runs, WithTrace writes a trace of all of them,
+// WithProfiling marks them for Go's own tools, and Model.Head says what a row of activations
+// would lead to.
+//
 // # The lower level
 //
 // Session.Eval takes tokens and returns logits; Model.Tokenizer and Model.NewSampler make

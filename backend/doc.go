@@ -36,7 +36,8 @@
 //
 // # Optional interfaces
 //
-// [Replayer] and [Capturer] are found by type assertion.
+// [Replayer], [Capturer] and [WeightMeter] are found by type assertion. A Capturer is told before an
+// execution that is observed, and after it.
 //
 // The package imports graph and nothing else of the module, and must not know any
 // device.

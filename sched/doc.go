@@ -5,7 +5,7 @@
 //
 //	err := sched.Assign(g, devices)       // each node gets a device
 //	_, err = fusion.Run(g, capabilities)  // rewrites, where that device has the operation
-//	p, err := sched.Prepare(g, allocator) // memory; every operand resolved
+//	p, err := sched.Prepare(g, allocator) // a Schedule, and memory for it; every operand resolved
 //	for each step {
 //		err = p.WriteInput("token_ids", ids) // and all other inputs
 //		err = p.Execute(ctx)
@@ -43,6 +43,12 @@
 // All programs of an allocator share memory. The inputs of a program have to be written
 // before each execution, and its outputs read before another program is prepared,
 // written to or executed.
+//
+// # Looking inside
+//
+// A [Schedule] is what Prepare adds memory to: printed or drawn, it shows what is executed. An
+// [Observer] is told of every node, and reads values through its [Step]; package sched/trace has
+// recorders of that. Devices do not run from recordings meanwhile.
 //
 // # Concurrency
 //
