@@ -30,6 +30,8 @@ func (h *hook) Err() error {
 }
 
 // TestBusy calls a session from inside of an evaluation of its own.
+//
+// Case B28: two goroutines on one session.
 func TestBusy(t *testing.T) {
 	m := openStoryteller(t)
 	s := newSession(t, m)
@@ -209,6 +211,8 @@ func useModel(m *minfer.Model, cache *minfer.GraphCache, snapshot []byte, what i
 
 // TestSessionsAtTheSameTime has eight sessions with prompts and seeds of their own generate
 // at the same time. Each says what it says alone.
+//
+// Case B28.
 func TestSessionsAtTheSameTime(t *testing.T) {
 	m := openStoryteller(t)
 	answer := func(i int, opts ...minfer.SessionOption) (said, error) {

@@ -32,7 +32,8 @@
 //
 // NewTool makes a tool of a Go function, WithTools offers it in a Chat, and what Say streams then
 // includes the calls and their results (Piece.ToolCall). The thoughts of models that think come
-// apart from their answers (Piece.Reasoning).
+// apart from their answers (Piece.Reasoning). DropOldest has a conversation outlive its context, and
+// Chat.Save and Model.RestoreChat have it outlive the program.
 //
 // # Sooner, and with numbers
 //

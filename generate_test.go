@@ -68,6 +68,8 @@ func TestGreedyIsArgmax(t *testing.T) {
 // TestStopStrings stops at every part of an answer in turn. The text ends before the
 // first occurrence, the session holds just the tokens that end before it too, and goes on
 // from there like any other session.
+//
+// Case B18, in a session: what a stop string takes back.
 func TestStopStrings(t *testing.T) {
 	m := openStoryteller(t)
 	prompt := encode(t, m, chatML(fox))
@@ -142,6 +144,8 @@ func TestEarliestStopWins(t *testing.T) {
 
 // TestWholeCharacters generates at a temperature at which tokens come at random, so that
 // bytes that are no text come too.
+//
+// Case B17: characters that are split over tokens.
 func TestWholeCharacters(t *testing.T) {
 	m := openStoryteller(t)
 	broken := 0

@@ -12,6 +12,8 @@ import (
 // TestPenaltiesCountThePrompt generates with penalties after a prompt that is evaluated, one
 // that is there already, and one of which a part is. What a sampler has seen is the sequence,
 // not the tokens of one call.
+//
+// Case B21: cached or not, the prompt counts.
 func TestPenaltiesCountThePrompt(t *testing.T) {
 	m := openStoryteller(t)
 	prompt := encode(t, m, chatML(fox))

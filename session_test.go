@@ -18,6 +18,8 @@ import (
 // TestPromptLengths holds prompts around the sizes of a batch and of the context: what
 // fits has the logits of any other batch size, and what does not is refused before it
 // costs anything.
+//
+// Case B24.
 func TestPromptLengths(t *testing.T) {
 	const context, batch = 64, 16
 	m := openStoryteller(t)
@@ -163,6 +165,8 @@ func TestNewSessionRefuses(t *testing.T) {
 
 // TestSetTokens sends prompts again, cut short, and changed in the middle. What is kept
 // is the common beginning, and the outcome that of a fresh session.
+//
+// Cases B22 and B23.
 func TestSetTokens(t *testing.T) {
 	m := openStoryteller(t)
 	p := someTokens(m, 17, 5)
@@ -224,6 +228,8 @@ var (
 )
 
 // TestSamePromptTwice generates, and sends the prompt again.
+//
+// Case B22.
 func TestSamePromptTwice(t *testing.T) {
 	m := openStoryteller(t)
 	prompt := someTokens(m, 17, 0)

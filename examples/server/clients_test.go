@@ -34,6 +34,8 @@ func (s *testServer) endless(stream bool, prompt string) string {
 
 // TestClientsGoAway: a client that drops its connection, while its prompt is read or in the
 // middle of its answer, frees the slot at once.
+//
+// Case B30.
 func TestClientsGoAway(t *testing.T) {
 	s := startServer(t, "-slots", "1", "-batch", "16")
 	want := s.ask(t, "What is 3 + 4?")

@@ -76,6 +76,7 @@ func hello(field string) string {
 	return `{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2, ` + field + "}"
 }
 
+// Case B29.
 func TestBadRequests(t *testing.T) {
 	s := startServer(t)
 	for _, test := range badRequests {

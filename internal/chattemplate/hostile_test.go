@@ -117,6 +117,7 @@ func manyNames(n int) string {
 // harmless are those that may end without an error.
 var harmless = map[string]bool{"split": true, "lines": true, "self in namespace": true, "tower": true, "slow truth": true}
 
+// Case B16: templates that eat the machine, or reach out of their box.
 func TestHostileTemplates(t *testing.T) {
 	const mostMemory = 64 << 20
 	for name, source := range hostile {

@@ -58,6 +58,7 @@ func with(change func(*Params)) Params {
 	return p
 }
 
+// Case B19: temperature 0, negative, tiny.
 func TestTemperatureTiny(t *testing.T) {
 	row := []float32{1, 3, 3, 2}
 	for _, temperature := range []float32{0, 1e-9, 1e-40, 1e-45} {
@@ -101,6 +102,7 @@ func TestTemperatureToZeroIsGreedy(t *testing.T) {
 	}
 }
 
+// Case B20: logits that are no numbers.
 func TestNonFiniteLogits(t *testing.T) {
 	ninf := -inf
 	settings := map[string]Params{
@@ -154,6 +156,7 @@ func TestNonFiniteLogits(t *testing.T) {
 	}
 }
 
+// Case B21: the sign, once per token, the window.
 func TestRepetitionPenalty(t *testing.T) {
 	const a, b, c = 0, 1, 2
 	row := []float32{2, -2, 0.5}

@@ -47,6 +47,7 @@ func reference(stops []string, text string) (before string, found bool, which st
 	return text, false, ""
 }
 
+// Case B18: stop strings over token borders.
 func TestStopOverTokenBorders(t *testing.T) {
 	greek := []string{"alpha", " be", "ta gam", "ma de", "lta"}
 	for _, c := range []struct {

@@ -268,7 +268,8 @@ function note(begun, first, ended, usage, reason) {
   if (usage && first) {
     const seconds = (ended - first) / 1000;
     parts.push(`${usage.completion_tokens} tokens`);
-    if (seconds > 0 && usage.completion_tokens > 1) parts.push(`${((usage.completion_tokens - 1) / seconds).toFixed(1)} tokens/s`);
+    // Of an answer that came all at once the time says nothing.
+    if (seconds > 0.05 && usage.completion_tokens > 1) parts.push(`${((usage.completion_tokens - 1) / seconds).toFixed(1)} tokens/s`);
     parts.push(`first after ${((first - begun) / 1000).toFixed(2)} s`);
     const cached = usage.prompt_tokens_details.cached_tokens;
     parts.push(`prompt ${usage.prompt_tokens} (${cached} kept)`);
