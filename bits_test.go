@@ -9,6 +9,7 @@ import (
 
 	"github.com/minfer/minfer"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/kernels"
 )
 
 // The logits after a token are a function of the model and of the tokens before it. The
@@ -42,7 +43,7 @@ func TestBitsOfSettings(t *testing.T) {
 		tokens := someTokens(openModel(t, path), bitsLength, 1)
 		for _, kv := range []graph.DType{graph.F16, graph.F32} {
 			want := settingRows(t, openModel(t, path, minfer.WithKVType(kv)), tokens)
-			for _, s := range settings {
+			for _, s := range append(settings, instructions()...) {
 				t.Run(fmt.Sprintf("%v/%s", kv, s.name), func(t *testing.T) {
 					m := openModel(t, path, append(s.opts, minfer.WithKVType(kv))...)
 					wantRows(t, s.name, settingRows(t, m, tokens), want)
@@ -52,10 +53,20 @@ func TestBitsOfSettings(t *testing.T) {
 	})
 }
 
-var settings = []struct {
+type setting struct {
 	name string
 	opts []minfer.Option
-}{
+}
+
+// instructions are a setting for each set of instructions that the machine has.
+func instructions() (list []setting) {
+	for _, t := range kernels.Tiers() {
+		list = append(list, setting{"instructions=" + t.String(), []minfer.Option{minfer.WithInstructions(t.String())}})
+	}
+	return list
+}
+
+var settings = []setting{
 	{"threads=1", []minfer.Option{minfer.WithThreads(1)}},
 	{"threads=2", []minfer.Option{minfer.WithThreads(2)}},
 	{"threads=3", []minfer.Option{minfer.WithThreads(3)}},
@@ -66,7 +77,6 @@ var settings = []struct {
 	{"fusion=qkvnorm", []minfer.Option{minfer.WithFusion(graph.Fusion{QKVNorm: true})}},
 	{"fusion=store", []minfer.Option{minfer.WithFusion(graph.Fusion{QKVBiasRopeStore: true})}},
 	{"fusion=ffn", []minfer.Option{minfer.WithFusion(graph.Fusion{FFN: true})}},
-	{"instructions=generic", []minfer.Option{minfer.WithInstructions("generic")}},
 	{"weights=in place", []minfer.Option{minfer.WithWeightsInPlace()}},
 	{"mmap=off", []minfer.Option{minfer.WithoutMmap()}},
 }

@@ -329,7 +329,11 @@ func (e *engine) params(tokens, outputs, cells int) graph.Params {
 		Fusion:  graph.Fusion{SwiGLU: e.fusion.SwiGLU},
 	}
 	if tokens == 1 {
-		p.Phase, p.Fusion = graph.Decode, e.fusion
+		p.Phase = graph.Decode
+	}
+	if tokens == 1 || e.assign[0].Name == "cpu" {
+		// The CPU's fused operations take any number of tokens, and quantise what their projections read only once.
+		p.Fusion = e.fusion
 	}
 	return p
 }

@@ -75,7 +75,7 @@ func ExampleWithTrace() {
 		}
 	}
 	// Output:
-	// prefill of 19 tokens, 77 nodes, likeliest next "One"
+	// prefill of 19 tokens, 41 nodes, likeliest next "One"
 	// chosen "One"
 	// decode of 1 tokens, 39 nodes, likeliest next ","
 	// chosen ","
@@ -102,7 +102,7 @@ func ExampleModel_TraceModel() {
 		log.Fatal(err)
 	}
 	fmt.Println(strings.Count(file.String(), `"ph":"X"`), "spans for Perfetto")
-	// Output: 78 spans for Perfetto
+	// Output: 42 spans for Perfetto
 }
 
 // What a decode step will do, before it does it.

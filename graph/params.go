@@ -61,7 +61,7 @@ type Params struct {
 // operation has it.
 type Fusion struct {
 	SwiGLU           bool // Mul(Silu(x), y) becomes SwiGLU, by rewriting
-	QKV              bool // FusedQKV, built by the definition for one token
+	QKV              bool // FusedQKV, built by the definition
 	QKVNorm          bool // FusedQKVNorm, likewise
 	QKVBiasRopeStore bool // QKVBiasRopeStore, likewise
 	FFN              bool // FusedFFN, likewise

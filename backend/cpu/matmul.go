@@ -168,6 +168,19 @@ type ffnTask struct {
 }
 
 func (t *ffnTask) run(s *kernels.Scratch, lo, hi int) {
+	step := hi - lo
+	if t.tokens > 1 {
+		step = ffnBlocks
+	}
+	for ; lo < hi; lo += step {
+		t.blocks(s, lo, min(lo+step, hi))
+	}
+}
+
+// ffnBlocks is the number of row blocks whose results a second-level cache holds for hundreds of tokens.
+const ffnBlocks = 16
+
+func (t *ffnTask) blocks(s *kernels.Scratch, lo, hi int) {
 	t.gate.compute(&t.products, s, lo, hi)
 	t.up.compute(&t.products, s, lo, hi)
 	n := t.gate.outs()

@@ -31,6 +31,7 @@ const (
 type vectorKernels struct {
 	maxTile   int // tokens of the largest tile
 	vecTokens int // the largest batch for which expanding weights does not pay
+	acts      int // bytes of activations by which all weights pass: most of a second-level cache
 
 	vec    [packedFormats][4]productFunc // by format and widthIndex
 	expand [packedFormats]expandFunc
@@ -49,12 +50,9 @@ type vectorKernels struct {
 	dotSize int                  // bytes of a register
 }
 
-// What a second-level cache of 1 MB is to hold: activations of a chunk of tokens, by which all
-// weights pass, and some row blocks of expanded weights, by which tiles pass.
-const (
-	actsBudget   = 640 << 10
-	weightBudget = 256 << 10
-)
+// weightBudget is what a second-level cache is to hold of row blocks of expanded weights, by which tiles pass,
+// beside the activations of a chunk of tokens.
+const weightBudget = 256 << 10
 
 // MatMulPacked computes row blocks [block0, block1) of a packed weight for every token of acts:
 //
@@ -111,7 +109,7 @@ func matMulBlocks(k *vectorKernels, out []float32, outStride int, w *Packed, blo
 	lines := s.aligned(ringSize + min(step, block1-block0)*m.size)
 	m.ring, m.expanded = lines[:ringSize], lines[ringSize:]
 	_, tile := k.tiling(acts.Tokens)
-	chunk := tokenChunk(acts.Tokens, acts.In, tile)
+	chunk := k.tokenChunk(acts.Tokens, acts.In, tile)
 	for t := 0; t < acts.Tokens; t += chunk {
 		for b := block0; b < block1; b += step {
 			m.rowBlocks(out[(b-block0)*PackedRows:], b, min(step, block1-b), bias, t, min(t+chunk, acts.Tokens))
@@ -121,8 +119,8 @@ func matMulBlocks(k *vectorKernels, out []float32, outStride int, w *Packed, blo
 
 // tokenChunk cuts a batch into chunks, as few as the budget allows and about equal, and returns
 // their size: a multiple of the largest tile.
-func tokenChunk(tokens, in, tile int) int {
-	most := max(1, actsBudget/(in/BlockSize*panelBlock*tile))
+func (k *vectorKernels) tokenChunk(tokens, in, tile int) int {
+	most := max(1, k.acts/(in/BlockSize*panelBlock*tile))
 	tiles := (tokens-1)/tile + 1
 	chunks := (tiles-1)/most + 1
 	return ((tiles-1)/chunks + 1) * tile

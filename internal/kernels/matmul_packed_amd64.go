@@ -22,6 +22,7 @@ func kernelsOf(t Tier) *vectorKernels {
 var kernels512 = vectorKernels{
 	maxTile:   6,
 	vecTokens: 12,
+	acts:      640 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vec512Q4_0x1, vec512Q4_0x2, vec512Q4_0x4, vec512Q4_0x6},
 		{vec512Q4_1x1, vec512Q4_1x2, vec512Q4_1x4, vec512Q4_1x6},
@@ -74,6 +75,7 @@ var kernels512 = vectorKernels{
 var kernelsAMX = func() vectorKernels {
 	k := kernels512
 	k.vecTokens = 8
+	k.acts = 1280 << 10 // processors with tiles have caches of 2 MB
 	k.expand = [packedFormats]expandFunc{
 		expandAMXQ4_0,
 		expandAMXQ4_1,
@@ -96,6 +98,7 @@ var kernelsAMX = func() vectorKernels {
 var kernelsVNNI = vectorKernels{
 	maxTile:   4,
 	vecTokens: 8,
+	acts:      640 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vecVNNIQ4_0x1, vecVNNIQ4_0x2, vecVNNIQ4_0x4},
 		{vecVNNIQ4_1x1, vecVNNIQ4_1x2, vecVNNIQ4_1x4},
@@ -146,6 +149,7 @@ var kernelsVNNI = vectorKernels{
 var kernelsAVX2 = vectorKernels{
 	maxTile:   4,
 	vecTokens: 8,
+	acts:      640 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vecAVX2Q4_0x1, vecAVX2Q4_0x2, vecAVX2Q4_0x4},
 		{vecAVX2Q4_1x1, vecAVX2Q4_1x2, vecAVX2Q4_1x4},

@@ -15,6 +15,7 @@ func kernelsOf(t Tier) *vectorKernels {
 var kernelsNEON = vectorKernels{
 	maxTile:   4,
 	vecTokens: 8,
+	acts:      640 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vecNEONQ4_0x1, vecNEONQ4_0x2, vecNEONQ4_0x4},
 		{vecNEONQ4_1x1, vecNEONQ4_1x2, vecNEONQ4_1x4},
