@@ -333,7 +333,7 @@ func chunkOf(headDim int) int {
 // attendShared is the shared memory of a block.
 func attendShared(headDim int) int {
 	c := chunkOf(headDim)
-	return 4 * (attendRows*headDim + c*(headDim+1) + attendRows*c + c + 6*attendRows)
+	return 4 * (attendRows*headDim + c*(headDim+4) + attendRows*c + c + 6*attendRows)
 }
 
 func (d *device) attention(op *graph.Attention, in []backend.Operand, out backend.Operand, kv *backend.KV) error {

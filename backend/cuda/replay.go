@@ -98,6 +98,14 @@ func (r *recordings) keep(key recordingKey, rec *recording) {
 	r.list[key] = rec
 }
 
+// start is where in the queue the recording begins that is being made, or 0.
+func (r *recordings) start() int {
+	if r.current == nil {
+		return 0
+	}
+	return r.current.start
+}
+
 // destroy gives the graph back. That the driver may refuse is of no consequence.
 func (rec *recording) destroy() {
 	if rec.ready {

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/backend/cuda/internal/driver"
 	"github.com/minfer/minfer/graph"
 )
 
@@ -105,10 +106,38 @@ func (d *device) norm(name string, n int, eps float32, in []backend.Operand, out
 			return err
 		}
 	}
+	a, b, sum := x.ptr, uint64(0), uint64(0)
+	if terms, ok := d.takeAdd(x, o, pieces); ok {
+		a, b, sum = terms[0], terms[1], x.ptr
+	}
 	d.launch(d.kernels.base("norm_wide"), pieces, 1, 1, min(512, roundUp(n, 32)), 32*4).
-		Ptr(o.ptr).Ptr(x.ptr).Ptr(0).Ptr(0).Ptr(w).Int(n).Float(eps).Ptr(q.q).Ptr(q.m).Int(supersOf(n))
+		Ptr(o.ptr).Ptr(a).Ptr(b).Ptr(sum).Ptr(w).Int(n).Float(eps).Ptr(q.q).Ptr(q.m).Int(supersOf(n))
 	q.source = o
 	return nil
+}
+
+// takeAdd takes back the addition that yields x if that was the last to be queued, and returns its terms:
+// the norm that follows adds up by itself, and saves a launch. The result of the norm may lie where the
+// terms were, but one row's must not lie where another row's terms are still to be read.
+func (d *device) takeAdd(x, out value, rows int) (terms [2]uint64, ok bool) {
+	q := &d.queue
+	last := len(q.ops) - 1
+	if last < 0 || last < d.recordings.start() {
+		return terms, false
+	}
+	o := &q.ops[last]
+	if o.Kind != driver.Launch || o.Fn != d.kernels.base("add").fn || o.Args[0] != x.ptr || o.Args[3] != uint64(x.n) {
+		return terms, false
+	}
+	terms = [2]uint64{o.Args[1], o.Args[2]}
+	size := 4 * uint64(x.n)
+	for _, t := range terms {
+		if rows > 1 && t != out.ptr && t < out.ptr+size && out.ptr < t+size {
+			return terms, false
+		}
+	}
+	q.ops, q.nodes = q.ops[:last], q.nodes[:last]
+	return terms, true
 }
 
 func (d *device) softmax(in []backend.Operand, out backend.Operand) error {

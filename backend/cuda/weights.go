@@ -386,18 +386,20 @@ func (l *layout) scatter(dst, record []byte, lane int) {
 // findKernels finds the kernels of the weight's format. The context is the thread's.
 func (d *device) findKernels(w *weight) error {
 	name := w.format.Name
-	wanted := map[string]**kernel{"matvec1_": &w.matvec1, "matvec4_": &w.matvecN, "matmul_": &w.matmul, "gate_up1_": &w.gateUp1, "embed_": &w.embed}
-	module := name
-	if !w.integer() {
-		wanted = map[string]**kernel{"matvec1_": &w.matvec1, "matvec8_": &w.matvecN, "embed_": &w.embed}
-		module = "floats"
+	type wanted struct {
+		module, prefix string
+		to             **kernel
 	}
-	for prefix, to := range wanted {
-		k, err := d.kernels.load(module, prefix+name)
-		if err != nil {
+	list := []wanted{{name, "matvec1_", &w.matvec1}, {name, "matvec4_", &w.matvecN}, {name, "gate_up1_", &w.gateUp1},
+		{name, "embed_", &w.embed}, {"tensor_" + name, "matmul_", &w.matmul}}
+	if !w.integer() {
+		list = []wanted{{"floats", "matvec1_", &w.matvec1}, {"floats", "matvec8_", &w.matvecN}, {"floats", "embed_", &w.embed}}
+	}
+	for _, k := range list {
+		var err error
+		if *k.to, err = d.kernels.load(k.module, k.prefix+name); err != nil {
 			return err
 		}
-		*to = k
 	}
 	return nil
 }

@@ -35,18 +35,18 @@ func InitError() error {
 //go:embed ptx
 var ptx embed.FS
 
-// PTX returns the kernels of a file of folder kernels, for matmul.cu those of one format, for
-// devices of a compute capability.
+// PTX returns the kernels of a file of folder kernels, for matmul.cu and tensor.cu those of one
+// format, for devices of a compute capability.
 func PTX(name string, major int) (string, error) {
-	arch := "sm_75"
-	if major >= 8 {
-		arch = "sm_80"
+	for _, arch := range []string{"sm_80", "sm_75"} {
+		if arch == "sm_80" && major < 8 {
+			continue
+		}
+		if b, err := ptx.ReadFile("ptx/" + name + "." + arch + ".ptx"); err == nil {
+			return string(b), nil
+		}
 	}
-	b, err := ptx.ReadFile("ptx/" + name + "." + arch + ".ptx")
-	if err != nil {
-		return "", fmt.Errorf("driver: no kernels %s for %s", name, arch)
-	}
-	return string(b), nil
+	return "", fmt.Errorf("driver: no kernels %s", name)
 }
 
 // Error is a result of the driver other than success.

@@ -13,39 +13,54 @@ extern "C" int minfer_cuda_init_error(void) { return 0; }
 #include "kernels/floats.cu"
 #define FORMAT Q4_0
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q4_1
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q5_0
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q5_1
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q8_0
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q2_K
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q3_K
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q4_K
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q5_K
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT Q6_K
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT IQ4_NL
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT IQ4_XS
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
 #undef FORMAT
 #define FORMAT MXFP4
 #include "kernels/matmul.cu"
+#include "kernels/tensor.cu"
+#undef FORMAT
+#include "emu/mistakes.cu"

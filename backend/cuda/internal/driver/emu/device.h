@@ -22,7 +22,7 @@ struct Block {
   void *dyn;
 };
 extern Thread *cur;
-void block_barrier();
+void block_barrier(const char *file, int line);
 // Every lane of the warp gives n bytes and gets all 32 lanes' bytes back.
 const void *warp_gather(const void *in, size_t n);
 
@@ -77,7 +77,7 @@ struct Reg {
 #define bdim_x() (emu::cur->blk->bdx)
 #define gdim_x() (emu::cur->blk->gdx)
 #define gdim_y() (emu::cur->blk->gdy)
-FN void block_sync() { emu::block_barrier(); }
+#define block_sync() emu::block_barrier(__FILE__, __LINE__)
 FN void warp_sync() { char c = 0; emu::warp_gather(&c, 1); }
 template <class T> FN T shfl_xor(T v, int m) { return ((const T *)emu::warp_gather(&v, sizeof v))[(emu::cur->lane ^ m) & 31]; }
 FN float as_float(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }

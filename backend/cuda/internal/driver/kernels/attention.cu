@@ -12,7 +12,7 @@
 // that attend to the same cells.
 #include "activations.h"
 
-enum { THREADS = 128, MAX_ROWS = 16, RUNS = 8, MAX_DIM = 256 };
+enum { THREADS = 128, MAX_ROWS = 16, RUNS = 8, PAD = 4 };
 
 // Sequence is the cells of a token's sequence: position i lies in cell i, or in the runs.
 struct Sequence { const int *runs; int length, first; };
@@ -66,7 +66,7 @@ FN float element(const void *region, int half, int64_t i) {
 // Work is a block's shared memory for rows of dim features and chunks of positions.
 struct Work {
   float *q;     // [MAX_ROWS][dim]
-  float *k;     // [chunk][dim+1]
+  float *k;     // [chunk][dim+PAD]
   float *p;     // [MAX_ROWS][chunk]
   int *cell;    // [chunk]
   float *m, *l; // [MAX_ROWS] of the chunk
@@ -77,7 +77,7 @@ struct Work {
 FN Work layout(float *s, int dim, int chunk) {
   Work w;
   w.q = s; s += MAX_ROWS * dim;
-  w.k = s; s += chunk * (dim + 1);
+  w.k = s; s += chunk * (dim + PAD);
   w.p = s; s += MAX_ROWS * chunk;
   w.cell = (int *)s; s += chunk;
   w.m = s; s += MAX_ROWS;
@@ -110,7 +110,44 @@ FN void load_queries(const Work &w, const Attending &a, Rows r) {
   }
 }
 
-// chunk computes m, l and p of the rows for the positions from 'from' on, and o of the thread's
+typedef float f32x4 __attribute__((vector_size(16)));
+
+// scores computes the scores of the rows for the n positions from 'from' on. A thread has one
+// key and every few rows, so that what it reads of the key serves them all. The features of a key
+// are padded so that the lanes of a warp read from different banks.
+FN void scores(const Work &w, const Attending &a, int rows, int group, const int *length, const int *start, int from, int n) {
+  enum { MOST = MAX_ROWS / 2 }; // rows of a thread: there are at least two threads for a key
+  int dim = a.head_dim, chunk = chunk_of(dim), j = tid_x() % chunk, row0 = tid_x() / chunk, step = THREADS / chunk;
+  if (j >= n) return;
+  const float *k = w.k + j * (dim + PAD), *q = w.q + row0 * dim;
+  float s[MOST];
+  UNROLL for (int i = 0; i < MOST; i++) s[i] = 0;
+  int d = 0;
+  if (dim % 4 == 0) {
+    NO_UNROLL for (; d < dim; d += 4) {
+      f32x4 key = *(const f32x4 *)(k + d);
+      UNROLL for (int i = 0; i < MOST; i++) {
+        if (row0 + i * step >= rows) break;
+        f32x4 x = *(const f32x4 *)(q + i * step * dim + d);
+        UNROLL for (int e = 0; e < 4; e++) s[i] = fma_(x[e], key[e], s[i]);
+      }
+    }
+  }
+  for (; d < dim; d++) {
+    UNROLL for (int i = 0; i < MOST; i++) {
+      if (row0 + i * step >= rows) break;
+      s[i] = fma_(q[i * step * dim + d], k[d], s[i]);
+    }
+  }
+  UNROLL for (int i = 0; i < MOST; i++) {
+    int row = row0 + i * step;
+    if (row >= rows) break;
+    int t = row / group;
+    w.p[row * chunk + j] = from + j >= start[t] && from + j < length[t] ? s[i] * a.scale : -__builtin_inff();
+  }
+}
+
+// chunk_sums computes m, l and p of the rows for the positions from 'from' on, and o of the thread's
 // features. Lengths and first positions of the tokens are in length and start; a row to which no
 // position of the chunk belongs has l = 0.
 template <int PER> FN void chunk_sums(const Work &w, const Attending &a, Rows r, const int *runs, const int *length, const int *start, int longest, int from, float o[MAX_ROWS][PER]) {
@@ -121,19 +158,10 @@ template <int PER> FN void chunk_sums(const Work &w, const Attending &a, Rows r,
   block_sync();
   for (int i = tid_x(); i < n * dim; i += THREADS) {
     int j = i / dim, d = i % dim;
-    w.k[j * (dim + 1) + d] = element(a.keys, a.half, (int64_t)w.cell[j] * kv_width + r.kv_head * dim + d);
+    w.k[j * (dim + PAD) + d] = element(a.keys, a.half, (int64_t)w.cell[j] * kv_width + r.kv_head * dim + d);
   }
   block_sync();
-  for (int j = tid_x() % chunk; j < n; j += chunk) {
-    const float *k = w.k + j * (dim + 1);
-    for (int row = tid_x() / chunk; row < rows; row += THREADS / chunk) {
-      const float *q = w.q + row * dim;
-      float s = 0;
-      for (int d = 0; d < dim; d++) s = fma_(q[d], k[d], s);
-      int t = row / r.group;
-      w.p[row * chunk + j] = from + j >= start[t] && from + j < length[t] ? s * a.scale : -__builtin_inff();
-    }
-  }
+  scores(w, a, rows, r.group, length, start, from, n);
   block_sync();
   int lane = tid_x() & 31;
   for (int row = tid_x() >> 5; row < rows; row += THREADS / 32) {

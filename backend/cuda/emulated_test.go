@@ -1,0 +1,146 @@
+//go:build cuda && cudaemu
+
+package cuda
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/minfer/minfer"
+	"github.com/minfer/minfer/backend/cuda/internal/driver"
+)
+
+// TestOneLaunch counts the launches of the steps of a session: in the steady state there is
+// one for each.
+func TestOneLaunch(t *testing.T) {
+	m := openModel(t, storyteller())
+	want := evalAll(t, newSession(t, m), someTokens)
+	vocab := len(want) / len(someTokens)
+	s := newSession(t, m, minfer.WithContext(64))
+	if _, err := s.Eval(context.Background(), someTokens[:3]); err != nil {
+		t.Fatal(err)
+	}
+	step := func(i int) int {
+		t.Helper()
+		before := driver.Launches()
+		row, err := s.Eval(context.Background(), someTokens[i:i+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameBits(t, fmt.Sprintf("step %d", i), row, want[i*vocab:(i+1)*vocab])
+		return driver.Launches() - before
+	}
+	if n := step(3); n < 10 {
+		t.Errorf("the first step made %d launches, and should have gone node by node", n)
+	}
+	step(4) // as many: the first has had memory grow
+	step(5) // recorded
+	for i := 6; i < 12; i++ {
+		if n := step(i); n != 1 {
+			t.Errorf("step %d made %d launches, want 1", i, n)
+		}
+	}
+	// A long prompt in another session needs more room, and what was recorded is made again.
+	long := append(append([]minfer.Token(nil), someTokens...), someTokens...)
+	if _, err := newSession(t, m, minfer.WithContext(64)).Eval(context.Background(), long); err != nil {
+		t.Fatal(err)
+	}
+	step(12)
+	step(13)
+	step(14)
+	for i := 15; i < 20; i++ {
+		if n := step(i); n != 1 {
+			t.Errorf("step %d, after memory has moved, made %d launches, want 1", i, n)
+		}
+	}
+}
+
+// again runs tests of this program in a process of its own, since the emulated driver reads its
+// settings once, and some mistakes end the process.
+func again(t *testing.T, run string, env ...string) ([]byte, error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), self, "-test.run", run, "-test.short")
+	c.Env = append(os.Environ(), append(env, "MINFER_CUDA_AGAIN=1")...)
+	return c.CombinedOutput()
+}
+
+func inner(t *testing.T) bool {
+	t.Helper()
+	return os.Getenv("MINFER_CUDA_AGAIN") != ""
+}
+
+// TestOrders runs the tests with other orders of threads, streams that run at once, and the
+// oldest architecture.
+func TestOrders(t *testing.T) {
+	if inner(t) || testing.Short() {
+		t.Skip("it runs the other tests")
+	}
+	tests := "^(TestConformance|TestReplay|TestBits)$/^(Rows|MatMulBatch|Attention|AttentionSpans|Fused|KV|WrongCalls)?$"
+	for _, env := range [][]string{
+		{"GPUEMU_ORDER=rev", "GPUEMU_STREAMS=eager"},
+		{"GPUEMU_ORDER=rand:1", "GPUEMU_CC=75"},
+		{"GPUEMU_ORDER=rand:2"},
+	} {
+		t.Run(strings.Join(env, ","), func(t *testing.T) {
+			if out, err := again(t, tests, env...); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestDroppedBarriers leaves out each barrier of the kernels in turn, and wants a test to fail for it.
+func TestDroppedBarriers(t *testing.T) {
+	if inner(t) || testing.Short() {
+		t.Skip("it runs the other tests")
+	}
+	tests := map[string]string{
+		"attention.cu": "^TestConformance$/^(Attention|AttentionSpans)$",
+		"rows.cu":      "^TestConformance$/^Rows$",
+		"floats.cu":    "^TestConformance$/^MatMulBatch$/^F",
+		"matmul.cu":    "^TestConformance$/^(MatMulBatch|Fused)$/Q4_K",
+		"tensor.cu":    "^TestConformance$/^MatMulBatch$/Q4_K",
+	}
+	for file, run := range tests {
+		for _, line := range barriers(t, file) {
+			t.Run(fmt.Sprintf("%s:%d", file, line), func(t *testing.T) {
+				for _, order := range []string{"rand:3", "rand:4", "rev", "fwd"} {
+					if _, err := again(t, run, fmt.Sprintf("GPUEMU_DROP=%s:%d", file, line), "GPUEMU_ORDER="+order); err != nil {
+						return
+					}
+				}
+				t.Error("no test fails without the barrier")
+			})
+		}
+	}
+}
+
+// barriers lists the lines with a barrier.
+func barriers(t *testing.T, file string) (lines []int) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("internal", "driver", "kernels", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	for n := 1; s.Scan(); n++ {
+		if strings.Contains(s.Text(), "block_sync()") {
+			lines = append(lines, n)
+		}
+	}
+	if err := s.Err(); err != nil || len(lines) == 0 {
+		t.Fatalf("no barriers in %s: %v", file, err)
+	}
+	return lines
+}
