@@ -27,6 +27,7 @@ type engine struct {
 	kvType  graph.DType
 	fusion  graph.Fusion // what is wanted and the preferred device has
 	layers  sched.Layers // where keys and values lie
+	kept    int          // layers that the preferred device gets
 	trace   io.Writer
 	log     *slog.Logger
 	tensors []int // weights of each device
@@ -54,11 +55,15 @@ func newEngine(ctx context.Context, f *gguf.File, def arch.Definition, c *config
 func openEngine(f *gguf.File, def arch.Definition, c *config) (*engine, error) {
 	e := &engine{
 		def: def, kvType: c.kvType, trace: c.graphTrace, log: c.log,
+		kept: def.Hyperparameters().Layers,
 		turn: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	err := e.openDevices(c)
 	if err == nil {
 		err = e.prepare(c)
+	}
+	if err == nil {
+		err = e.settleLayers(f, c)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.closeDevices())
@@ -170,6 +175,18 @@ func (e *engine) placeLayers(f graph.Fusion) (sched.Layers, error) {
 	layers, err := sched.PlaceLayers(e.assign, graphs...)
 	if err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	if !e.splitsLayers() {
+		return layers, nil
+	}
+	rest, err := sched.PlaceLayers(e.assign[1:], graphs...)
+	if err != nil {
+		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	for layer := range layers {
+		if layer >= e.kept {
+			layers[layer] = rest[layer]
+		}
 	}
 	return layers, nil
 }
@@ -366,6 +383,7 @@ func (e *engine) build(p graph.Params) (*graph.Graph, error) {
 		return nil, err
 	}
 	e.layers.Pin(g)
+	e.placeRest(g)
 	if err := sched.Assign(g, e.assign); err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
 	}

@@ -20,6 +20,7 @@ type config struct {
 	instructions string
 	inPlace      bool
 	roundFloats  bool
+	deviceLayers *int // nil for as many as fit
 	mmap         bool
 	kvType       graph.DType
 	fusion       graph.Fusion
@@ -94,6 +95,9 @@ func (c *config) validate() error {
 	}
 	if c.kvType != graph.F16 && c.kvType != graph.F32 {
 		return optionErrorf("WithKVType", "%v, want F16 or F32", c.kvType)
+	}
+	if n := c.deviceLayers; n != nil && *n < 0 {
+		return optionErrorf("WithDeviceLayers", "%d layers, want 0 or more", *n)
 	}
 	return nil
 }

@@ -143,6 +143,12 @@ type WeightMeter interface {
 	MeasureWeights(weights []Weight) (int64, error)
 }
 
+// MemoryMeter is a device that can tell how much memory it has left.
+type MemoryMeter interface {
+	// FreeMemory returns the bytes that could be allocated now, about.
+	FreeMemory() (int64, error)
+}
+
 // Capturer is a device that must be told when values of nodes will be read in
 // between, so that it leaves out shortcuts that would make them unreadable.
 type Capturer interface {

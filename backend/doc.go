@@ -36,8 +36,8 @@
 //
 // # Optional interfaces
 //
-// [Replayer], [Capturer] and [WeightMeter] are found by type assertion. A Capturer is told before an
-// execution that is observed, and after it.
+// [Replayer], [Capturer], [WeightMeter] and [MemoryMeter] are found by type assertion. A Capturer is told
+// before an execution that is observed, and after it.
 //
 // The package imports graph and nothing else of the module, and must not know any
 // device.

@@ -357,4 +357,5 @@ var _ interface {
 	backend.Replayer
 	backend.Capturer
 	backend.WeightMeter
+	backend.MemoryMeter
 } = (*device)(nil)

@@ -225,6 +225,18 @@ func (d *device) MeasureWeights(list []backend.Weight) (total int64, err error) 
 	return total, nil
 }
 
+// FreeMemory implements backend.MemoryMeter.
+func (d *device) FreeMemory() (free int64, err error) {
+	if err := d.usable(); err != nil {
+		return 0, err
+	}
+	err = d.do(func() error {
+		free, _, err = cu.MemInfo()
+		return err
+	})
+	return free, err
+}
+
 // upload copies a weight to the device and finds its kernels. The context is the thread's.
 func (d *device) upload(ctx context.Context, w *weight) (err error) {
 	if w.isVector() {

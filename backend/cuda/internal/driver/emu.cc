@@ -11,6 +11,7 @@ extern "C" int minfer_cuda_init_error(void) { return 0; }
 #include "kernels/rows.cu"
 #include "kernels/attention.cu"
 #include "kernels/floats.cu"
+#include "kernels/roofs.cu"
 #define FORMAT Q4_0
 #include "kernels/matmul.cu"
 #include "kernels/tensor.cu"

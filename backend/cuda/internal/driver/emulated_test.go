@@ -45,11 +45,11 @@ var mistakes = []struct {
 	{name: "write past shared memory", kernel: 6, found: "SIGSEGV"},
 	{name: "last element not written", kernel: 7},
 	{name: "wrong lane", kernel: 8},
-	{name: "signature changed", ptx: strings.Replace(turnPTX, ".u32 turn_param_3", ".u64 turn_param_3", 1), found: "INVALID_PTX"},
-	{name: "kernel of another build", ptx: strings.ReplaceAll(turnPTX, "turn", "twist"), found: "INVALID_PTX"},
-	{name: "newer architecture", ptx: strings.Replace(turnPTX, "sm_75", "sm_90", 1), found: "NO_BINARY"},
+	{name: "signature changed", ptx: strings.Replace(turnPTX, ".u32 turn_param_3", ".u64 turn_param_3", 1), found: "InvalidPtx"},
+	{name: "kernel of another build", ptx: strings.ReplaceAll(turnPTX, "turn", "twist"), found: "InvalidPtx"},
+	{name: "newer architecture", ptx: strings.Replace(turnPTX, "sm_75", "sm_90", 1), found: "NoBinaryForGpu"},
 	{name: "no wait before reading", impatient: true},
-	{name: "call on a thread without the context", homeless: true, found: "context"},
+	{name: "call on a thread without the context", homeless: true, found: "InvalidContext"},
 }
 
 // TestMistakes makes each mistake under several orders of threads, and wants it found in one of

@@ -1,7 +1,6 @@
-// A CUDA driver on the CPU, for tests: the part of libcuda that gorgonia.org/cu
-// and our own cgo file call. Kernels are the same .cu sources, built for the
-// host (emu_device.h); a module's PTX is read only for its entry points, whose
-// parameter lists must agree with the host kernels.
+// A CUDA driver on the CPU, for tests: the part of libcuda that gorgonia.org/cu and package driver
+// call. Kernels are the same .cu sources, built for the host (device.h); a module's PTX is read only
+// for its entry points, whose parameter lists must agree with the host's kernels.
 //   GPUEMU_STREAMS = lazy (default) | eager    when queued work runs
 //   GPUEMU_ORDER   = fwd (default) | rev | rand[:seed]   order of threads between barriers
 //   GPUEMU_CC      = 80 (default), GPUEMU_MEM_MB = 4096

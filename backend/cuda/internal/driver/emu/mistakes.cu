@@ -18,7 +18,7 @@ KERNEL(64, turn, float *y, const float *x, int n, int mistake) {
   SHARED(float, s);
   int i = tid_x();
   if (mistake == kBarrierAfterReturn && i == n - 1) return;
-  s[mistake == kBeyondShared ? i + 4096 : i] = x[i];
+  s[mistake == kBeyondShared ? i + 64 : i] = x[i];
   if (mistake != kNoBarrierAfterWrite) block_sync();
   float v = s[n - 1 - i];
   if (mistake != kNoBarrierBeforeWrite) block_sync();
