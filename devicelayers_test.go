@@ -32,7 +32,7 @@ func init() {
 		panic(err)
 	}
 	backend.Register(backend.Entry{
-		Name: "roomy", ID: 1902, Priority: 3, Capabilities: entry.Capabilities,
+		Name: "roomy", ID: 1920, Priority: 3, Capabilities: entry.Capabilities,
 		Available: func() error {
 			if roomyFree.Load() != 0 {
 				return nil
@@ -102,7 +102,7 @@ func TestDeviceLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roomyFree.Store((m.Devices[0].Weights+m.Devices[0].KV+m.Devices[0].Activations)*17/16 + 1<<10)
+	roomyFree.Store((m.Devices[0].Weights+m.Devices[0].KV+m.Devices[0].Activations)*16/15 + 1<<10)
 	check("room for one", 1)
 	roomyFree.Store(1)
 	check("room for none", 0)

@@ -16,8 +16,9 @@ const (
 	octTokens  = 8
 	// The tile of the product on tensor cores, and its threads.
 	tileRows, tileTokens, tileThreads = 128, 64, 256
-	// warps is the most that share the super-blocks of a row.
-	warps = 8
+	// warps is the most that share the super-blocks of a row: with a row of 4096, a matrix of as many rows has
+	// every multiprocessor of a large GPU wait for enough memory at once.
+	warps = 16
 )
 
 // projection is a weight matrix with its bias and where its product goes.
@@ -104,7 +105,7 @@ func (d *device) project(x value, width int, parts ...projection) error {
 		if err != nil {
 			return err
 		}
-		if tokens > fewTokens {
+		if tokens > fewTokens && p.weight.tileBytes() <= d.kernels.shared {
 			d.tensorProduct(q, tokens, p)
 			parts = parts[1:]
 			continue
@@ -146,12 +147,20 @@ func (d *device) fewProduct(q *quants, tokens int, parts []projection) {
 	c.Ptr(q.q).Ptr(q.m).Int(q.supers).Int(tokens)
 }
 
+// tileBytes is the shared memory of a tile, type Tile of kernels/tensor.cu. One format's is more than
+// the oldest GPUs have: it goes through the kernels for few tokens there, to the same bits.
+func (w *weight) tileBytes() int {
+	groups, mins := superBlock/w.format.Group, 1
+	if w.format.Min {
+		mins = groups
+	}
+	return (tileRows+tileTokens)*(superBlock+16) + 4*((groups+mins)*tileRows+(8+mins)*tileTokens)
+}
+
 // tensorProduct multiplies many tokens with a weight.
 func (d *device) tensorProduct(q *quants, tokens int, p projection) {
 	w := p.weight
-	groups := superBlock / w.format.Group
-	shared := (tileRows+tileTokens)*(superBlock+16) + 4*(2*groups*tileRows+8*tileTokens+groups*tileTokens)
-	d.launch(w.matmul, (w.source.Out+tileRows-1)/tileRows, (tokens+tileTokens-1)/tileTokens, 1, tileThreads, shared).
+	d.launch(w.matmul, (w.source.Out+tileRows-1)/tileRows, (tokens+tileTokens-1)/tileTokens, 1, tileThreads, w.tileBytes()).
 		Ptr(w.matrix.ptr).Ptr(p.bias).Ptr(p.out).Int(w.source.Out).Ptr(q.q).Ptr(q.m).Int(q.supers).Int(tokens)
 }
 

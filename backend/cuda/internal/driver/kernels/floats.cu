@@ -66,10 +66,10 @@ template <class F> FN void float_embed(const unsigned char *w, const int *ids, f
 }
 
 #define FLOATS(F)                                                                                                                            \
-  KERNEL(256, matvec1_##F, const unsigned char *w, const float *bias, float *y, int rows, const float *x, int n, int nsb, int tokens) {      \
+  KERNEL(512, matvec1_##F, const unsigned char *w, const float *bias, float *y, int rows, const float *x, int n, int nsb, int tokens) {      \
     float_product<F, 1>(w, bias, y, rows, x, n, nsb, tokens);                                                                                \
   }                                                                                                                                          \
-  KERNEL(256, matvec8_##F, const unsigned char *w, const float *bias, float *y, int rows, const float *x, int n, int nsb, int tokens) {      \
+  KERNEL(512, matvec8_##F, const unsigned char *w, const float *bias, float *y, int rows, const float *x, int n, int nsb, int tokens) {      \
     float_product<F, 8>(w, bias, y, rows, x, n, nsb, tokens);                                                                                \
   }                                                                                                                                          \
   KERNEL(256, embed_##F, const unsigned char *w, const int *ids, float *y, int n, int nsb, int vocab, Fault *fault, int site) {              \

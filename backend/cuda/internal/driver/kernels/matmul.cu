@@ -130,7 +130,7 @@ template <class F> FN void embed_row(float *y, const unsigned char *weights, int
 #endif
 
 #define PRODUCT(name, NT)                                                                                        \
-  KERNEL(256, name, const unsigned char *w0, const float *bias0, float *y0, int rows0,                           \
+  KERNEL(512, name, const unsigned char *w0, const float *bias0, float *y0, int rows0,                           \
          const unsigned char *w1, const float *bias1, float *y1, int rows1,                                      \
          const unsigned char *w2, const float *bias2, float *y2, int rows2,                                      \
          const int8_t *q, const Meta *m, int nsb, int tokens) {                                                  \
@@ -140,7 +140,7 @@ PRODUCT(NAME(matvec1), 1)
 PRODUCT(NAME(matvec4), 4)
 #undef PRODUCT
 
-KERNEL(256, NAME(gate_up1), const unsigned char *gate, const unsigned char *up, const float *gate_bias, const float *up_bias, float *y, int rows,
+KERNEL(512, NAME(gate_up1), const unsigned char *gate, const unsigned char *up, const float *gate_bias, const float *up_bias, float *y, int rows,
        const int8_t *q, const Meta *m, int nsb, int tokens, int8_t *out_q, Meta *out_m, int out_nsb) {
   gate_up<FORMAT, 1>(gate, up, gate_bias, up_bias, y, rows, q, m, nsb, tokens, out_q, out_m, out_nsb);
 }

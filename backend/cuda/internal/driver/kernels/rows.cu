@@ -39,7 +39,8 @@ KERNEL(256, swiglu, float *y, const float *gate, const float *up, int n, int tok
   if (q) quantize_block(v, q, m, block);
 }
 
-// block_sum and block_max reduce over a block of whole warps; red has 32 floats.
+// block_sum and block_max reduce over a block of whole warps; red has 32 floats. A kernel that wants
+// both takes the maximum first.
 FN float block_sum(float v, float *red) {
   int lane = tid_x() & 31, warps = bdim_x() >> 5;
   v = warp_sum(v);
@@ -51,7 +52,6 @@ FN float block_sum(float v, float *red) {
 FN float block_max(float v, float *red) {
   int lane = tid_x() & 31, warps = bdim_x() >> 5;
   v = warp_max(v);
-  block_sync();
   if (lane == 0) red[tid_x() >> 5] = v;
   block_sync();
   return warp_max(lane < warps ? red[lane] : red[0]);

@@ -15,15 +15,16 @@ enum { ROWS = 128, TOKENS = 64, STRIDE = 256 + 16 };
 
 // Tile is the tile's shared memory: a super-block of its weights and activations. Rows of
 // bytes are 16 longer than they need be, so that the lanes of a warp read from different banks.
-template <int GROUPS> struct Tile {
+template <class F> struct Tile {
+  enum { GROUPS = 256 / F::GROUP, MINS = F::MIN ? GROUPS : 1 };
   unsigned char a[ROWS][STRIDE];
   unsigned char b[TOKENS][STRIDE];
-  float scale[GROUPS][ROWS], min[GROUPS][ROWS];
-  float d[8][TOKENS], sum[GROUPS][TOKENS];
+  float scale[GROUPS][ROWS], min[MINS][ROWS];
+  float d[8][TOKENS], sum[MINS][TOKENS];
 };
 
 // fill_rows unpacks blocks B to B+3 of the lane's row.
-template <class F, int B> FN void fill_rows(Tile<256 / F::GROUP> *s, const F &r, int row) {
+template <class F, int B> FN void fill_rows(Tile<F> *s, const F &r, int row) {
   const int per = 32 / F::GROUP;
   UNROLL for (int b = B; b < B + 4; b++) {
     UNROLL for (int h = 0; h < 2; h++)
@@ -35,15 +36,18 @@ template <class F, int B> FN void fill_rows(Tile<256 / F::GROUP> *s, const F &r,
   }
 }
 
-template <class F> FN void clear_rows(Tile<256 / F::GROUP> *s, int row, int b) {
+template <class F> FN void clear_rows(Tile<F> *s, int row, int b) {
   const int per = 32 / F::GROUP;
   for (int i = 0; i < 8; i++) *(u32x4 *)&s->a[row][32 * b + 16 * i] = u32x4{0, 0, 0, 0};
-  for (int g = per * b; g < per * (b + 4); g++) s->scale[g][row] = s->min[g][row] = 0;
+  for (int g = per * b; g < per * (b + 4); g++) {
+    s->scale[g][row] = 0;
+    if (F::MIN) s->min[g][row] = 0;
+  }
 }
 
 // fill brings super-block sb into shared memory. The weights of row group w%4 are unpacked by
 // two warps, w and w+4.
-template <class F> FN void fill(Tile<256 / F::GROUP> *s, const unsigned char *weights, const int8_t *q, const Meta *m, int sb, int nsb, int rows, int tokens) {
+template <class F> FN void fill(Tile<F> *s, const unsigned char *weights, const int8_t *q, const Meta *m, int sb, int nsb, int rows, int tokens) {
   int lane = tid_x() & 31, warp = tid_x() >> 5;
   int group = bid_x() * (ROWS / 32) + (warp & 3), row = 32 * (warp & 3) + lane;
   if (32 * group < rows) {
@@ -86,7 +90,7 @@ template <class F> FN void add_products(float sum[4], const int dot[4], const fl
 }
 
 // tile_sums adds the super-block in shared memory to the warp's 32 x 32 sums.
-template <class F> FN void tile_sums(const Tile<256 / F::GROUP> *s, float sum[2][4][4]) {
+template <class F> FN void tile_sums(const Tile<F> *s, float sum[2][4][4]) {
   const int per = 32 / F::GROUP;
   int lane = tid_x() & 31, warp = tid_x() >> 5, g = lane >> 2, t = lane & 3;
   int row = 32 * (warp & 3) + g, col = 32 * (warp >> 2);
@@ -122,7 +126,7 @@ template <class F> FN void tile_sums(const Tile<256 / F::GROUP> *s, float sum[2]
 }
 
 template <class F> FN void tensor_product(const unsigned char *w, const float *bias, float *y, int rows, const int8_t *q, const Meta *m, int nsb, int tokens) {
-  SHARED(Tile<256 / F::GROUP>, s);
+  SHARED(Tile<F>, s);
   float all[2][4][4];
   UNROLL for (int i = 0; i < 2; i++) UNROLL for (int n = 0; n < 4; n++) UNROLL for (int k = 0; k < 4; k++) all[i][n][k] = 0;
   NO_UNROLL for (int sb = 0; sb < nsb; sb++) {

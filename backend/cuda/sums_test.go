@@ -1,0 +1,169 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/minfer/minfer/backend"
+	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/quant"
+)
+
+// randomWeight makes a weight: normal values where there is an encoder, and otherwise blocks of random
+// bits under a small scale.
+func randomWeight(t *testing.T, r *rand.Rand, name string, f *quant.Format, in, out int) backend.Weight {
+	t.Helper()
+	n, err := f.RowBytes(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, n*out)
+	if f.CanQuantize() {
+		if err := f.Quantize(data, normal(r, in*out)); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		fields := map[string][]int{"Q4_1": {0, 2}, "Q4_K": {0, 2}, "Q2_K": {80, 82}, "Q6_K": {208}}[f.Name]
+		for b := 0; b < len(data); b += f.Bytes {
+			for _, at := range fields {
+				binary.LittleEndian.PutUint16(data[b+at:], quant.F32ToF16(float32(1+r.Float64())/64))
+			}
+		}
+	}
+	return backend.Weight{Name: name, Type: f.Name, In: in, Out: out, Data: data}
+}
+
+func normal(r *rand.Rand, n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(r.NormFloat64())
+	}
+	return v
+}
+
+// orderedProduct is the order of sums of kernels/matmul.cu and floats.cu, from its text.
+func orderedProduct(f *quant.Format, data []byte, x []float32, in, out int) (y []float32) {
+	var acts kernels.QActs
+	if f.Group > 0 {
+		acts.Quantize(x, in, len(x)/in, in)
+	}
+	size := len(data) / out
+	values := make([]float32, in)
+	var row quant.IntRow
+	for t := range len(x) / in {
+		for r := range out {
+			if f.Group > 0 {
+				f.Unpack(&row, data[r*size:(r+1)*size])
+			} else {
+				f.Dequantize(values, data[r*size:(r+1)*size])
+			}
+			var total float32
+			for from := 0; from < in; from += superBlock {
+				to := min(in, from+superBlock)
+				var sum float32
+				if f.Group == 0 {
+					for i := from; i < to; i++ {
+						sum = kernels.FMA(values[i], x[t*in+i], sum)
+					}
+				} else {
+					for g := from / f.Group; g < to/f.Group; g++ {
+						var dot, quants int32
+						for i := g * f.Group; i < (g+1)*f.Group; i++ {
+							q := int32(acts.Q[t*in+i])
+							dot += int32(row.Q[i]) * q
+							quants += q
+						}
+						d := acts.D[(t*in+g*f.Group)/kernels.BlockSize]
+						sum = kernels.FMA(float32(dot), row.Scale[g]*d, sum)
+						if f.Min {
+							sum = kernels.FMA(row.Min[g], d*float32(quants), sum)
+						}
+					}
+				}
+				total += sum
+			}
+			y = append(y, total)
+		}
+	}
+	return y
+}
+
+// TestOrderOfSums compares products, to the last bit, with the order that they are to be summed up
+// in: over rows of several super-blocks and a part of one, and in every kernel.
+func TestOrderOfSums(t *testing.T) {
+	d := openTest(t)
+	defer d.Close()
+	for _, name := range []string{"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q2_K", "Q6_K"} {
+		f, err := quant.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(name, func(t *testing.T) {
+			in, out := 4*superBlock, 139
+			if f.Block < superBlock {
+				in -= 96
+			}
+			r := rand.New(rand.NewPCG(7, uint64(in)))
+			w := randomWeight(t, r, name, f, in, out)
+			if err := d.LoadWeights(t.Context(), []backend.Weight{w}, nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, tokens := range []int{1, 3, 70} {
+				t.Run(fmt.Sprintf("tokens=%d", tokens), func(t *testing.T) {
+					x := normal(r, in*tokens)
+					got := multiply(t, d, graph.MatMul{Weight: name, Type: name, In: in, Out: out}, x, tokens)
+					sameBits(t, "product", got, orderedProduct(f, w.Data, x, in, out))
+				})
+			}
+		})
+	}
+}
+
+// multiply runs a product on the device.
+func multiply(t *testing.T, d *device, op graph.MatMul, x []float32, tokens int) []float32 {
+	t.Helper()
+	b := graph.NewBuilder(graph.Params{})
+	b.Output(b.Node("out", op, b.Input("x", graph.F32, op.In, tokens)))
+	g, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values [2]backend.Operand
+	for i := range values {
+		n := g.Node(graph.NodeID(i))
+		buf, err := d.Alloc(n.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Free(buf)
+		values[i] = backend.Operand{Buffer: buf, Shape: n.Shape, Type: n.Type}
+	}
+	raw := make([]byte, 0, 4*len(x))
+	for _, v := range x {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+	}
+	if err := d.WriteHost(values[0].Buffer, raw); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Execute(g.Lookup("out"), values[:1], values[1], nil); err != nil {
+		t.Fatal(err)
+	}
+	raw = make([]byte, values[1].Buffer.Size)
+	if err := d.ReadHost(raw, values[1].Buffer); err != nil {
+		t.Fatal(err)
+	}
+	y := make([]float32, len(raw)/4)
+	for i := range y {
+		y[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return y
+}
