@@ -112,6 +112,9 @@ func TestDroppedBarriers(t *testing.T) {
 		"tensor.cu":    "^TestOrderOfSums$/^Q4_K",
 	}
 	for file, run := range tests {
+		if out, err := again(t, run, "GPUEMU_ORDER=rand:3"); err != nil {
+			t.Errorf("%s: the tests fail with all barriers in place: %v\n%s", file, err, out)
+		}
 		for _, line := range barriers(t, file) {
 			t.Run(fmt.Sprintf("%s:%d", file, line), func(t *testing.T) {
 				for _, order := range []string{"rand:3", "rand:4", "rev", "fwd"} {
