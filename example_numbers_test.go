@@ -196,3 +196,21 @@ func ExampleModel_CountTokens() {
 	fmt.Println(n < chat)
 	// Output: true
 }
+
+// The first layers stay on the preferred device, and the others go to the next. Where the CPU is
+// the only one, all of them are on it.
+func ExampleWithDeviceLayers() {
+	m, err := minfer.Open("testdata/storyteller-q4_0.gguf", minfer.WithBackends("cpu"), minfer.WithDeviceLayers(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	placement, err := m.Placement()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, d := range placement {
+		fmt.Println(d.Device, d.Layers)
+	}
+	// Output: cpu [0 1 2 3]
+}
