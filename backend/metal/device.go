@@ -63,7 +63,7 @@ func available() error {
 	return nil
 }
 
-func open(c backend.Config) (backend.Backend, error) { return openWith(c, Source()) }
+func open(c backend.Config) (backend.Backend, error) { return openWith(c, kernelSource()) }
 
 // openWith opens a device with kernels of the caller's.
 func openWith(c backend.Config, source string) (backend.Backend, error) {

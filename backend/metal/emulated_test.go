@@ -59,7 +59,7 @@ func TestUnavailable(t *testing.T) {
 
 // TestSourceErrors: a source that does not compile is refused with the compiler's text, and a kernel that is missing when a node wants it.
 func TestSourceErrors(t *testing.T) {
-	_, err := openWith(backend.Config{}, Source()+"\ninline void more() { absent(); }\n")
+	_, err := openWith(backend.Config{}, kernelSource()+"\ninline void more() { absent(); }\n")
 	if err == nil || !strings.Contains(err.Error(), "absent") {
 		t.Errorf("error is %v, want the compiler's", err)
 	}

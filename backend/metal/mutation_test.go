@@ -94,7 +94,7 @@ var hostName = regexp.MustCompile(`template \[\[host_name\("(\w+)"\)\]\].*\n`)
 // spoilt is the source of the kernels with the mistake, and with the instances that the test needs.
 func (m *mistake) spoilt(t *testing.T) string {
 	t.Helper()
-	source := Source()
+	source := kernelSource()
 	if strings.Count(source, m.old) == 0 {
 		t.Fatalf("the kernels have no %q", m.old)
 	}

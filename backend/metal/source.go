@@ -8,8 +8,8 @@ import (
 //go:embed kernels/*.metal
 var kernelFiles embed.FS
 
-// Source returns the kernels in Metal's language, as the device compiles them when it is opened.
-func Source() string {
+// kernelSource returns the kernels in Metal's language, as the device compiles them when it is opened.
+func kernelSource() string {
 	var b strings.Builder
 	for _, name := range []string{"common", "elements", "rows", "formats", "matmul", "attention"} {
 		text, err := kernelFiles.ReadFile("kernels/" + name + ".metal")
