@@ -17,7 +17,7 @@ func conditions() map[string]func(testing.TB) {
 		}
 	}
 	return map[string]func(testing.TB){
-		"forward": set(emu.Settings{}),
+		usual:     set(emu.Settings{}),
 		"reverse": set(emu.Settings{Order: emu.Reverse, Eager: true}),
 		"random":  set(emu.Settings{Order: emu.Random, Seed: 20261130}),
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/backend/backendtest"
+	"github.com/minfer/minfer/graph"
 )
 
 func openDevice(t testing.TB) *device {
@@ -18,12 +19,33 @@ func openDevice(t testing.TB) *device {
 	return b.(*device)
 }
 
-// TestConformance runs the suite of all devices, under the emulation in every order of threads and times of execution.
+// TestConformance runs the suite of all devices. Under the emulation it does so in every order of threads, and with work done late
+// and at once. What formats share is then tested with some of them: one for each shape that their blocks have.
 func TestConformance(t *testing.T) {
-	for name, conditions := range conditions() {
+	for name, set := range conditions() {
 		t.Run(name, func(t *testing.T) {
-			conditions(t)
-			backendtest.Run(t, func(t *testing.T) backend.Backend { return openDevice(t) })
+			set(t)
+			backendtest.Run(t, func(t *testing.T) backend.Backend {
+				if name == usual {
+					return openDevice(t)
+				}
+				return filtered{openDevice(t), &someFormats}
+			})
 		})
 	}
 }
+
+// usual is the condition under which all formats are tested.
+const usual = "usual"
+
+// someFormats is the device without products of most formats.
+var someFormats = func() backend.Capabilities {
+	c := capabilities
+	c.Supports = func(op graph.Op, t graph.DType) bool {
+		if m, ok := op.(graph.MatMul); ok && m.Type != "Q8_0" && m.Type != "Q4_K" && m.Type != "Q6_K" && m.Type != "F32" {
+			return false
+		}
+		return supports(op, t)
+	}
+	return c
+}()

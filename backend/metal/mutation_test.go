@@ -53,12 +53,12 @@ var kernelMistakes = []mistake{
 
 // hostMistakes are in the Go code.
 var hostMistakes = []mistake{
-	{name: "no barrier between dispatches", file: "commands.go", old: "if c.ordered(d) {", new: "if false && c.ordered(d) {", test: "TestConformance/forward/Fused"},
-	{name: "reads are not waited for", file: "device.go", old: "if !d.queue.conflicts(r, write) {", new: "if true || !d.queue.conflicts(r, write) {", test: "TestConformance/forward/Elements/Add"},
+	{name: "no barrier between dispatches", file: "commands.go", old: "if c.ordered(d) {", new: "if false && c.ordered(d) {", test: "TestConformance/usual/Fused"},
+	{name: "reads are not waited for", file: "device.go", old: "if !d.queue.conflicts(r, write) {", new: "if true || !d.queue.conflicts(r, write) {", test: "TestConformance/usual/Elements/Add"},
 	{name: "quantised activations outlive their source", file: "execute.go", old: "\t\te.acts.forget(r)\n", new: "\t\t_ = r\n", test: "TestGenerates"},
-	{name: "host writes are not noticed", file: "device.go", old: "\td.acts.forget(r)\n", new: "", test: "TestConformance/forward/MatMul/Q8_0"},
-	{name: "a buffer is not bound", file: "execute.go", old: "reads: []region{x, w}, writes", new: "reads: []region{x, w}[:1], writes", test: "TestConformance/forward/Rows/RMSNorm"},
-	{name: "threadgroup memory without a length", file: "execute.go", old: "threads: rowThreads(width), shared: [2]int{groupFloats},\n\t\treads: []region{x, w}", new: "threads: rowThreads(width),\n\t\treads: []region{x, w}", test: "TestConformance/forward/Rows/RMSNorm"},
+	{name: "host writes are not noticed", file: "device.go", old: "\td.acts.forget(r)\n", new: "", test: "TestConformance/usual/MatMul/Q8_0"},
+	{name: "a buffer is not bound", file: "execute.go", old: "reads: []region{x, w}, writes", new: "reads: []region{x, w}[:1], writes", test: "TestConformance/usual/Rows/RMSNorm"},
+	{name: "threadgroup memory without a length", file: "execute.go", old: "threads: rowThreads(width), shared: [2]int{groupFloats},\n\t\treads: []region{x, w}", new: "threads: rowThreads(width),\n\t\treads: []region{x, w}", test: "TestConformance/usual/Rows/RMSNorm"},
 	{name: "memory is given up while commands use it", file: "device.go", old: "if len(d.memory.dropped) > 0 && d.queue.idle() {", new: "if len(d.memory.dropped) > 0 {", test: "TestOneCommandBuffer"},
 }
 

@@ -30,7 +30,7 @@ func TestDarwinTypes(t *testing.T) {
 		{"gpu.go", "options.SetFastMathEnabled(false)", "options.SetFastMathEnabled(0)", "cannot use 0"},
 		{"gpu.go", "NewBufferWithLengthOptions(uint(size), ", "NewBufferWithLengthOptions(", "not enough arguments"},
 		{"commands.go", "metal.CommandEncoderObject{Object: encoder.Object}.EndEncoding()", "encoder.EndEncoding()", "EndEncoding undefined"},
-		{"device_test.go", "openDevice(t) })", "openDevice() })", "not enough arguments"},
+		{"device_test.go", "return openDevice(t)", "return openDevice()", "not enough arguments"},
 	} {
 		text, err := os.ReadFile(mistake.file)
 		if err != nil {
