@@ -176,8 +176,8 @@ func TestGraphs(t *testing.T) {
 		params   graph.Params // Tokens, Phase, Cells and KVType of it count
 		has, not string
 	}{
-		{[]string{"-text", model}, graph.Params{Tokens: 16, Cells: 1024, KVType: graph.F16}, "SwiGLU(", "FusedFFN("},
-		{[]string{"-text", "-tokens", "5", "-ctx", "100", "-kv", "f32", model}, graph.Params{Tokens: 5, Cells: 112, KVType: graph.F32}, "QKNorm(", "FusedQKVNorm("},
+		{[]string{"-text", model}, graph.Params{Tokens: 16, Cells: 1024, KVType: graph.F16}, "FusedFFN(", "SwiGLU("},
+		{[]string{"-text", "-tokens", "5", "-ctx", "100", "-kv", "f32", model}, graph.Params{Tokens: 5, Cells: 112, KVType: graph.F32}, "FusedQKVNorm(", " QKNorm("},
 		{[]string{model, "-text", "-phase", "decode", "-backends", "cpu"}, graph.Params{Tokens: 1, Phase: graph.Decode, Cells: 1024, KVType: graph.F16}, "FusedFFN(", "SwiGLU("},
 	} {
 		stdout, stderr, code := inspect(t, test.args...)
