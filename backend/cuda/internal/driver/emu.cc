@@ -1,6 +1,6 @@
 //go:build cuda && cudaemu
 
-// The emulated driver and the kernels, built for the host. Package driver embeds these files
+// The emulated driver and all kernels, built for the host. Package driver embeds these files
 // for no other reason than that a change to one of them has the package built again.
 #pragma GCC optimize("fp-contract=off") // a flag that cgo does not take
 #if defined(__x86_64__)
