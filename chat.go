@@ -73,15 +73,11 @@ func (m *Model) RenderChat(ctx context.Context, messages []Message, opts ...Chat
 	}
 	ctx = orBackground(ctx)
 	c := chatConfig{}
-	for _, o := range opts {
-		if o != nil {
-			o(&c)
-		}
-	}
+	apply(&c, opts)
 	if c.system != "" {
 		messages = append([]Message{{Role: "system", Content: c.system}}, messages...)
 	}
-	if err := c.define(); err != nil {
+	if err := c.defineTools(); err != nil {
 		return nil, err
 	}
 	p, err := m.renderChat(ctx, messages, &c)
@@ -252,11 +248,7 @@ func (h *history) add(before []turnEnd, p *Prompt, answer string, tokens []Token
 // for what they have in common with it.
 func (s *Session) Chat(opts ...ChatOption) *Chat {
 	c := &Chat{session: s}
-	for _, o := range opts {
-		if o != nil {
-			o(&c.config)
-		}
-	}
+	apply(&c.config, opts)
 	c.Clear()
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -77,7 +76,7 @@ func (c *Chat) Save(w io.Writer) (err error) {
 
 // SaveFile writes the conversation to a file. A file of that name is replaced only when the new one
 // is complete.
-func (c *Chat) SaveFile(path string) error { return saveFile(path, c.Save) }
+func (c *Chat) SaveFile(path string) error { return saveFile(path, "the chat", c.Save) }
 
 // RestoreChat makes a chat from one that was saved with Chat.Save, on the same model and the same
 // kinds of device. The conversation is the saved one, its system message included: a System among
@@ -124,7 +123,7 @@ func (m *Model) RestoreChatFile(path string, session []SessionOption, opts ...Ch
 func readChat(r io.Reader) (*savedChat, error) {
 	head := make([]byte, chatHead)
 	if _, err := io.ReadFull(r, head); err != nil {
-		return nil, chatFailure(err)
+		return nil, readFailure(err)
 	}
 	if string(head[:len(chatMagic)]) != chatMagic {
 		return nil, snapshotErrorf("it is no saved chat")
@@ -139,7 +138,7 @@ func readChat(r io.Reader) (*savedChat, error) {
 	}
 	var body bytes.Buffer // which grows with what is there, not with what the head says
 	if _, err := io.CopyN(&body, r, int64(length)); err != nil {
-		return nil, chatFailure(err)
+		return nil, readFailure(err)
 	}
 	saved := &savedChat{}
 	if err := json.Unmarshal(body.Bytes(), saved); err != nil {
@@ -149,13 +148,6 @@ func readChat(r io.Reader) (*savedChat, error) {
 		return nil, snapshotErrorf("its conversation contradicts itself")
 	}
 	return saved, nil
-}
-
-func chatFailure(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &SnapshotError{Reason: "it ends early", Err: io.ErrUnexpectedEOF}
-	}
-	return &SnapshotError{Reason: "reading failed", Err: err}
 }
 
 // consistent reports whether the ends of turns lie in what they are ends in, and in order.

@@ -129,8 +129,8 @@ func TestReadme(t *testing.T) {
 	}
 	model := regexp.MustCompile(`minfer\.Open\("[^"]*"`)
 	for i, f := range fences {
-		if lines := strings.Count(f.code, "\n"); lines > 50 {
-			t.Errorf("program %d has %d lines", i, lines)
+		if lines := strings.Count(f.code, "\n"); lines > 40 {
+			t.Errorf("program %d has %d lines, want 40 at most", i, lines)
 		}
 		program := model.ReplaceAllString(f.code, `minfer.Open("testdata/storyteller-q4_0.gguf"`)
 		got := goRun(t, program, "What is the weather in Lisbon?\nWhat is 3 + 4?\n")

@@ -90,11 +90,7 @@ func (m *Model) EmbedTokens(ctx context.Context, texts [][]Token, opts ...EmbedO
 	}
 	ctx = orBackground(ctx)
 	c := embedConfig{}
-	for _, o := range opts {
-		if o != nil {
-			o(&c)
-		}
-	}
+	apply(&c, opts)
 	e, err := m.newEmbedder(&c)
 	if err != nil {
 		return nil, err

@@ -91,8 +91,8 @@ func WithHuggingFaceToken(token string) FetchOption {
 	return func(c *fetch.Config) { c.Token = token }
 }
 
-// WithOllamaBase sets the address that ollama: references are asked of. The default is
-// https://registry.ollama.ai.
+// WithOllamaBase sets the address that ollama: references are asked of. The default is the
+// environment variable MINFER_OLLAMA_BASE, or https://registry.ollama.ai.
 func WithOllamaBase(address string) FetchOption {
 	return func(c *fetch.Config) { c.OllamaBase = address }
 }
@@ -152,11 +152,7 @@ func CachedModels(opts ...FetchOption) ([]CachedModel, error) {
 
 func fetchConfig(opts []FetchOption) fetch.Config {
 	var c fetch.Config
-	for _, o := range opts {
-		if o != nil {
-			o(&c)
-		}
-	}
+	apply(&c, opts)
 	return c
 }
 

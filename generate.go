@@ -245,11 +245,7 @@ func (s *Session) GenerateTokens(ctx context.Context, prompt []Token, opts ...Ge
 
 func newGenerateConfig(opts []GenerateOption) (*generateConfig, error) {
 	c := &generateConfig{sampling: DefaultSampling()}
-	for _, o := range opts {
-		if o != nil {
-			o(c)
-		}
-	}
+	apply(c, opts)
 	if c.maxTokens < 0 {
 		return nil, optionErrorf("MaxTokens", "%d, want 1 or more, or 0 for no limit", c.maxTokens)
 	}
@@ -282,6 +278,10 @@ type answer struct {
 // generate streams an answer to the prompt, which is asked for while the session is in
 // use. The session is free whenever it yields and when it returns.
 func (s *Session) generate(ctx context.Context, opts []GenerateOption, yield func(Piece, error) bool, prompt func(*generateConfig) ([]Token, error)) {
+	if s.none() {
+		yield(Piece{Token: NoToken}, ErrClosed)
+		return
+	}
 	ctx = orBackground(ctx)
 	s.cache.answers.Add(1)
 	defer s.cache.answers.Add(-1)
@@ -311,9 +311,6 @@ func (s *Session) generate(ctx context.Context, opts []GenerateOption, yield fun
 // newAnswer checks the options.
 func (s *Session) newAnswer(ctx context.Context, opts []GenerateOption) (_ *answer, err error) {
 	defer recovered(&err, "preparing an answer")
-	if s.none() {
-		return nil, ErrClosed
-	}
 	c, err := newGenerateConfig(opts)
 	if err != nil {
 		return nil, err
@@ -476,21 +473,9 @@ func (a *answer) take(ctx context.Context, t sampling.Token) (Piece, error) {
 	if a.speculation != nil {
 		a.speculation.match(a, t.ID)
 	}
-	if a.grammar != nil {
-		if err := a.grammar.Accept(t.ID); err != nil {
-			return Piece{}, fmt.Errorf("minfer: %w", err)
-		}
+	if err := a.advance(t.ID); err != nil {
+		return Piece{}, err
 	}
-	if a.call != nil {
-		if err := a.call.Accept(t.ID); err != nil {
-			return Piece{}, fmt.Errorf("minfer: %w", err)
-		}
-		if a.call.CanEnd() {
-			a.call = nil
-			a.sampler.SetConstraint(nil)
-		}
-	}
-	a.sampler.Accept(t.ID)
 	s.tokens = append(s.tokens, t.ID)
 	s.changes++
 	a.usage.Generated++
@@ -527,6 +512,24 @@ func (a *answer) take(ctx context.Context, t sampling.Token) (Piece, error) {
 		p.Text, p.Finish = p.Text+a.flush(), FinishedContext
 	}
 	return p, nil
+}
+
+// advance tells what chooses the next token that id was chosen.
+func (a *answer) advance(id Token) error {
+	for _, m := range []*grammar.Matcher{a.grammar, a.call} {
+		if m == nil {
+			continue
+		}
+		if err := m.Accept(id); err != nil {
+			return fmt.Errorf("minfer: %w", err)
+		}
+	}
+	if a.call != nil && a.call.CanEnd() {
+		a.call = nil
+		a.sampler.SetConstraint(nil)
+	}
+	a.sampler.Accept(id)
+	return nil
 }
 
 // mark is the text of a token that decoding leaves out and that is to be seen all the same.

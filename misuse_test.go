@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math"
 	"reflect"
@@ -49,7 +50,7 @@ func errorsOf(method reflect.Value) (err error, has bool) {
 		switch v := out.Interface().(type) {
 		case error:
 			err, has = v, true
-		case func(func(minfer.Piece, error) bool):
+		case iter.Seq2[minfer.Piece, error]:
 			_, err = read(v)
 			has = true
 		default:
@@ -124,6 +125,9 @@ func TestNoArguments(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := m.RenderChat(none, []minfer.Message{{Role: "user"}}); err != nil {
+			t.Error(err)
+		}
+		if _, err := m.Head(none, [][]float32{make([]float32, m.Info().Embedding)}); err != nil {
 			t.Error(err)
 		}
 		if _, err := m.CountTokens(none, "Hello"); err != nil {

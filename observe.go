@@ -255,6 +255,7 @@ func (m *Model) Head(ctx context.Context, activations [][]float32) (logits [][]f
 			return nil, optionErrorf("Head", "row %d has %d activations, want %d", i, len(row), m.hyper.Embedding)
 		}
 	}
+	ctx = orBackground(ctx)
 	if err := m.engine.enter(ctx); err != nil {
 		return nil, err
 	}

@@ -70,12 +70,17 @@ func newConfig(opts []Option) (*config, error) {
 			*field(&c.fusion) = false
 		}
 	}
+	apply(c, opts)
+	return c, c.validate()
+}
+
+// apply has options change a configuration. Nil ones change nothing.
+func apply[Config any, Option ~func(*Config)](c *Config, opts []Option) {
 	for _, o := range opts {
 		if o != nil {
 			o(c)
 		}
 	}
-	return c, c.validate()
 }
 
 // maxThreads bounds the number of worker threads: far above what helps, and far

@@ -80,10 +80,7 @@ func (s *Session) score(ctx context.Context, p *scores) (err error) {
 		}
 	}
 	vocab := s.model.tokenizer.VocabSize()
-	rows := make([][]float32, min(scoreBatch, len(tokens)))
-	for i := range rows {
-		rows[i] = make([]float32, s.model.hyper.Vocab)
-	}
+	rows := s.newRows(min(scoreBatch, len(tokens)))
 	for from := 0; from < len(tokens); from += len(rows) {
 		rows = rows[:min(len(rows), len(tokens)-from)]
 		if err := s.extend(ctx, tokens[from:from+len(rows)], rows); err != nil {
@@ -97,7 +94,7 @@ func (s *Session) score(ctx context.Context, p *scores) (err error) {
 			}
 		}
 	}
-	s.logits, s.valid = append(s.logits[:0], rows[len(rows)-1]...), len(s.tokens)
+	s.keepLogits(rows[len(rows)-1])
 	return nil
 }
 

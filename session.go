@@ -55,11 +55,7 @@ func (m *Model) NewSession(opts ...SessionOption) (*Session, error) {
 		return nil, ErrClosed
 	}
 	c := newSessionConfig(m.hyper)
-	for _, o := range opts {
-		if o != nil {
-			o(&c)
-		}
-	}
+	apply(&c, opts)
 	if err := c.validate(m.hyper); err != nil {
 		return nil, err
 	}
@@ -230,19 +226,30 @@ func (s *Session) EvalAll(ctx context.Context, tokens []Token) ([][]float32, err
 	if err := s.check(tokens); err != nil {
 		return nil, err
 	}
-	rows := make([][]float32, len(tokens))
-	for i := range rows {
-		rows[i] = make([]float32, s.model.hyper.Vocab)
-	}
+	rows := s.newRows(len(tokens))
 	if err := s.extend(orBackground(ctx), tokens, rows); err != nil {
 		return nil, err
 	}
-	s.logits, s.valid = append(s.logits[:0], rows[len(rows)-1]...), len(s.tokens)
+	s.keepLogits(rows[len(rows)-1])
 	vocab := s.model.tokenizer.VocabSize()
 	for i := range rows {
 		rows[i] = rows[i][:vocab]
 	}
 	return rows, nil
+}
+
+// newRows returns n rows with room for the logits of a token each.
+func (s *Session) newRows(n int) [][]float32 {
+	rows := make([][]float32, n)
+	for i := range rows {
+		rows[i] = make([]float32, s.model.hyper.Vocab)
+	}
+	return rows
+}
+
+// keepLogits notes a copy of the logits after the sequence.
+func (s *Session) keepLogits(row []float32) {
+	s.logits, s.valid = append(s.logits[:0], row...), len(s.tokens)
 }
 
 func (s *Session) eval(ctx context.Context, tokens []Token) ([]float32, error) {

@@ -93,13 +93,13 @@ func (h hostWriter) Write(p []byte) (n int, err error) {
 
 // SaveFile writes the session to a file. A file of that name is replaced only when the
 // new one is complete.
-func (s *Session) SaveFile(path string) error { return saveFile(path, s.Save) }
+func (s *Session) SaveFile(path string) error { return saveFile(path, "the session", s.Save) }
 
-// saveFile has save write a file, and puts it in its place when it is complete.
-func saveFile(path string, save func(io.Writer) error) (err error) {
+// saveFile has save write what to a file, and puts that in its place when it is complete.
+func saveFile(path, what string, save func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
 	if err != nil {
-		return fmt.Errorf("minfer: saving the session: %w", err)
+		return fmt.Errorf("minfer: saving %s: %w", what, err)
 	}
 	defer func() {
 		if err != nil {
@@ -110,10 +110,10 @@ func saveFile(path string, save func(io.Writer) error) (err error) {
 		return errors.Join(err, f.Close())
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("minfer: saving the session: %w", err)
+		return fmt.Errorf("minfer: saving %s: %w", what, err)
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("minfer: saving the session: %w", err)
+		return fmt.Errorf("minfer: saving %s: %w", what, err)
 	}
 	return nil
 }
@@ -333,13 +333,18 @@ func (d *snapshotReader) uint64() uint64 {
 
 // failure returns what went wrong with reading.
 func (d *snapshotReader) failure() error {
-	switch {
-	case d.err == nil:
+	if d.err == nil {
 		return nil
-	case errors.Is(d.err, io.EOF), errors.Is(d.err, io.ErrUnexpectedEOF):
+	}
+	return readFailure(d.err)
+}
+
+// readFailure is the error of a saved session or chat that cannot be read.
+func readFailure(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &SnapshotError{Reason: "it ends early", Err: io.ErrUnexpectedEOF}
 	}
-	return &SnapshotError{Reason: "reading failed", Err: d.err}
+	return &SnapshotError{Reason: "reading failed", Err: err}
 }
 
 // head reads up to the tokens, which it gives to the session, and returns how many of

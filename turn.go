@@ -35,8 +35,8 @@ type turn struct {
 	calling bool       // the turn is over and its calls are to be made
 }
 
-// define puts the tools on offer into the form that templates take.
-func (c *chatConfig) define() error {
+// defineTools puts the tools on offer into the form that templates take.
+func (c *chatConfig) defineTools() error {
 	if len(c.offered) == 0 {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (c *chatConfig) define() error {
 func (t *turn) begin(ctx context.Context, g *generateConfig) ([]Token, error) {
 	c, m := t.chat, t.chat.session.model
 	config := c.config
-	if err := config.define(); err != nil {
+	if err := config.defineTools(); err != nil {
 		return nil, err
 	}
 	tokens, err := t.render(ctx, &config)

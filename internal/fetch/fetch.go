@@ -19,9 +19,10 @@ import (
 
 // Environment variables that supply defaults.
 const (
-	EnvCache = "MINFER_CACHE" // the cache's folder
-	EnvBase  = "HF_ENDPOINT"  // address of Hugging Face
-	EnvToken = "HF_TOKEN"     // access token for Hugging Face
+	EnvCache  = "MINFER_CACHE"       // the cache's folder
+	EnvBase   = "HF_ENDPOINT"        // address of Hugging Face
+	EnvToken  = "HF_TOKEN"           // access token for Hugging Face
+	EnvOllama = "MINFER_OLLAMA_BASE" // address of the Ollama registry
 )
 
 // The addresses that references stand for.
@@ -34,7 +35,7 @@ const (
 type Config struct {
 	CacheDir        string // else MINFER_CACHE, or minfer in the user's cache folder
 	HuggingFaceBase string // else HF_ENDPOINT, or DefaultHuggingFaceBase
-	OllamaBase      string // else DefaultOllamaBase
+	OllamaBase      string // else MINFER_OLLAMA_BASE, or DefaultOllamaBase
 	Token           string // else HF_TOKEN
 	Client          *http.Client
 	Refresh         bool // ask the server whether a cached model changed
@@ -115,7 +116,7 @@ func newFetcher(c Config) (*fetcher, error) {
 	if f.hub, err = base("the address of Hugging Face", c.HuggingFaceBase, os.Getenv(EnvBase), DefaultHuggingFaceBase); err != nil {
 		return nil, err
 	}
-	if f.registry, err = base("the address of the Ollama registry", c.OllamaBase, DefaultOllamaBase); err != nil {
+	if f.registry, err = base("the address of the Ollama registry", c.OllamaBase, os.Getenv(EnvOllama), DefaultOllamaBase); err != nil {
 		return nil, err
 	}
 	if f.Token == "" {

@@ -121,6 +121,10 @@ func TestEnvironment(t *testing.T) {
 	if err != nil || !strings.HasPrefix(path, cache) || w.auth["hub HEAD"] != "Bearer hf_other" {
 		t.Errorf("%s, %v, %v", path, err, w.auth)
 	}
+	t.Setenv(EnvOllama, w.URL)
+	if path, err := Get(ctx, "ollama:tiny:1b", Config{}); err != nil || !strings.HasPrefix(path, cache) {
+		t.Errorf("%s, %v", path, err)
+	}
 	for _, wrong := range []Config{{HuggingFaceBase: "example.com"}, {HuggingFaceBase: "ftp://example.com"}, {OllamaBase: "https://"}, {OllamaBase: "https://x/?a=b"}, {Token: "a b"}} {
 		var setting *SettingError
 		if _, err := Get(ctx, "ollama:x", wrong); !errors.As(err, &setting) || setting.Setting == "" || setting.Reason == "" {
