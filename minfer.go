@@ -21,6 +21,7 @@ import (
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/chattemplate"
 	"github.com/minfer/minfer/internal/tokenizer"
+	"github.com/minfer/minfer/internal/toolcall"
 )
 
 // Token is the number of a token in the model's vocabulary.
@@ -158,7 +159,8 @@ func (m *Model) readVocabulary() (err error) {
 	if n := m.tokenizer.VocabSize(); n > m.hyper.Vocab {
 		return fmt.Errorf("minfer: the tokenizer has %d tokens and the model only %d logits: %w", n, m.hyper.Vocab, ErrInvalidModel)
 	}
-	m.grammars = newGrammars(m.tokenizer, m.ToolFormat().Marks())
+	// By the source: to users, and so to ToolFormat, there is no model before load has ended.
+	m.grammars = newGrammars(m.tokenizer, toolcall.Detect(m.templateSource).Marks())
 	return nil
 }
 

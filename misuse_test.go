@@ -90,6 +90,10 @@ func TestNoHandle(t *testing.T) {
 	wantError(t, err, minfer.ErrClosed)
 	_, err = read(newSession(t, m).Generate(t.Context(), "a", minfer.WithDraft(&minfer.Session{}, 4)))
 	wantError(t, err, minfer.ErrClosed)
+	for _, c := range []minfer.Conversation{nil, (*minfer.Session)(nil), &minfer.Session{}, &minfer.Chat{}} {
+		_, err = minfer.Generate[struct{ A bool }](t.Context(), c, "a")
+		wantError(t, err, minfer.ErrClosed)
+	}
 }
 
 // TestNoArguments calls everything with zeros, nil contexts among them.
@@ -131,6 +135,12 @@ func TestNoArguments(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := m.CountTokens(none, "Hello"); err != nil {
+			t.Error(err)
+		}
+		if _, err := m.Head(none, [][]float32{make([]float32, m.Info().Embedding)}); err != nil {
+			t.Error(err)
+		}
+		if _, err := minfer.Generate[struct{ A bool }](none, s, "Hello"); err != nil {
 			t.Error(err)
 		}
 	})

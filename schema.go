@@ -25,6 +25,9 @@ import (
 // cause that.
 func Generate[T any](ctx context.Context, c Conversation, prompt string, opts ...GenerateOption) (T, error) {
 	var none T
+	if c == nil {
+		return none, ErrClosed
+	}
 	schema, err := SchemaOf[T]()
 	if err != nil {
 		return none, err
