@@ -780,6 +780,122 @@ func TestDiskFull(t *testing.T) {
 	holds(t, c, path, want)
 }
 
+// faultyFile fails at one operation, counted over all files that share the count.
+type faultyFile struct {
+	*os.File
+	count *int
+}
+
+func (f faultyFile) fault(op string) error {
+	*f.count--
+	if *f.count == 0 {
+		return &os.PathError{Op: op, Path: f.Name(), Err: syscall.EIO}
+	}
+	return nil
+}
+
+func (f faultyFile) Write(b []byte) (int, error) {
+	if err := f.fault("write"); err != nil {
+		return 0, err
+	}
+	return f.File.Write(b)
+}
+
+func (f faultyFile) Seek(offset int64, whence int) (int64, error) {
+	if err := f.fault("seek"); err != nil {
+		return 0, err
+	}
+	return f.File.Seek(offset, whence)
+}
+
+func (f faultyFile) Truncate(size int64) error {
+	if err := f.fault("truncate"); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
+
+func (f faultyFile) Sync() error {
+	if err := f.fault("sync"); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+func (f faultyFile) Close() error { return errors.Join(f.fault("close"), f.File.Close()) }
+
+// TestEveryOperationFails has the disk fail at each operation on an unfinished file in turn.
+func TestEveryOperationFails(t *testing.T) {
+	w := newWorld(t)
+	want := model(t, 900<<10, 0, 1)
+	w.files["tiny.gguf"] = want
+	for at := 1; ; at++ {
+		c := w.config(t)
+		count := at
+		c.open = func(path string) (partFile, error) {
+			f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+			return faultyFile{f, &count}, err
+		}
+		path, err := Get(ctx, "hf:someone/model:tiny.gguf", c)
+		if err == nil {
+			if count <= 0 || at < 8 {
+				t.Errorf("no error at operation %d", at)
+			}
+			holds(t, c, path, want)
+			return
+		}
+		fails(t, err, ErrStorage, "tiny.gguf.part")
+		fails(t, err, syscall.EIO, "hf:someone/model:tiny.gguf")
+		if models, err := Cached(c); err != nil || len(models) > 0 {
+			t.Errorf("operation %d: the cache holds %v, %v", at, models, err)
+		}
+		c.open = nil
+		if path, err = Get(ctx, "hf:someone/model:tiny.gguf", c); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, c, path, want)
+	}
+}
+
+// TestNoPlace has folders lie where files are to be moved. Nothing that came is taken for the model,
+// and once there is place it goes on.
+func TestNoPlace(t *testing.T) {
+	w := newWorld(t)
+	parts := [][]byte{model(t, 100<<10, 0, 2), model(t, 100<<10, 1, 2)}
+	ref := w.URL + "/" + partName("big", 1, 2)
+	for i, part := range parts {
+		w.files[partName("big", i+1, 2)] = part
+	}
+	r, err := parse(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", recordSuffix} {
+		for i := range parts {
+			if i > 0 && suffix != "" {
+				break // there is one record
+			}
+			c := w.config(t)
+			at := filepath.Join(c.CacheDir, filepath.FromSlash(r.dir()), partName("big", i+1, 2)+suffix)
+			if err := os.MkdirAll(filepath.Join(at, "taken"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Get(ctx, ref, c)
+			fails(t, err, ErrStorage, filepath.Base(at))
+			if models, err := Cached(c); err != nil || len(models) > 0 {
+				t.Errorf("%s: the cache holds %v, %v", at, models, err)
+			}
+			os.RemoveAll(at)
+			path, err := Get(ctx, ref, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			holds(t, c, path, parts[0])
+			holds(t, c, filepath.Join(filepath.Dir(path), partName("big", 2, 2)), parts[1])
+		}
+	}
+}
+
 func TestCacheThatCannotBeUsed(t *testing.T) {
 	w := newWorld(t)
 	w.files["tiny.gguf"] = model(t, 100, 0, 1)
