@@ -34,11 +34,10 @@ func WantHuge(b []byte) {
 	}
 }
 
-// pagesAround returns the pages that b lies in. What is not b may not be read or written, nor may it be
-// memory at all.
-func pagesAround(b []byte, page int) []byte {
-	p := unsafe.Pointer(unsafe.SliceData(b))
-	before := int(uintptr(p) & uintptr(page-1))
-	n := (before + len(b) + page - 1) &^ (page - 1)
-	return unsafe.Slice((*byte)(unsafe.Add(p, -before)), n)
+// pagesAround returns where the pages begin that b lies in, and their size in bytes. These are numbers
+// and no memory: what is not b may not be read or written, nor may it be memory at all.
+func pagesAround(b []byte, page uintptr) (start, size uintptr) {
+	first := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	start = first &^ (page - 1)
+	return start, (first+uintptr(len(b))-start+page-1) &^ (page - 1)
 }

@@ -8,4 +8,4 @@ func mapAnonymous(size int) ([]byte, func([]byte) error, error) {
 	return make([]byte, size), func([]byte) error { return nil }, nil
 }
 
-func wantHuge([]byte) {}
+func wantHuge(start, size uintptr) {}

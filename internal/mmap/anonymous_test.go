@@ -37,9 +37,9 @@ func TestPagesAround(t *testing.T) {
 	b := make([]byte, 1<<16)
 	for _, cut := range []int{0, 1, 100, 4095, 4096, 5000} {
 		part := b[cut : len(b)-cut]
-		got := pagesAround(part, 4096)
-		first, start := uintptr(unsafe.Pointer(unsafe.SliceData(got))), uintptr(unsafe.Pointer(unsafe.SliceData(part)))
-		end, last := first+uintptr(len(got)), start+uintptr(len(part))
+		first, size := pagesAround(part, 4096)
+		start := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
+		end, last := first+size, start+uintptr(len(part))
 		if first%4096 != 0 || end%4096 != 0 {
 			t.Errorf("cut by %d: %#x to %#x are not whole pages", cut, first, end)
 		}
