@@ -39,5 +39,5 @@ func WantHuge(b []byte) {
 func pagesAround(b []byte, page uintptr) (start, size uintptr) {
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	start = first &^ (page - 1)
-	return start, (first+uintptr(len(b))-start+page-1) &^ (page - 1)
+	return start, (first + uintptr(len(b)) - start + page - 1) &^ (page - 1)
 }

@@ -17,4 +17,6 @@ func mapAnonymous(size int) ([]byte, func([]byte) error, error) {
 }
 
 // wantHuge ignores the answer, as mapAnonymous does.
-func wantHuge(start, size uintptr) { _, _, _ = unix.Syscall(unix.SYS_MADVISE, start, size, unix.MADV_HUGEPAGE) }
+func wantHuge(start, size uintptr) {
+	_, _, _ = unix.Syscall(unix.SYS_MADVISE, start, size, unix.MADV_HUGEPAGE)
+}
