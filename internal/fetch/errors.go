@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"time"
 )
@@ -65,7 +66,7 @@ func (e *Error) Error() string {
 		add(e.Kind.Error())
 	}
 	add(e.Detail)
-	if e.Err != nil {
+	if e.Err != nil && e.Err != fs.ErrNotExist { // which the kind says already
 		add(e.Err.Error())
 	}
 	return strings.Join(parts, ": ")
