@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"strings"
+
+	"golang.org/x/exp/slices"
 )
 
 // palette are the fills of devices in the order of their first appearance: pale, so that
@@ -13,16 +16,18 @@ import (
 var palette = [...]string{"#cfe6f5", "#fbe3b5", "#cdeae0", "#f6d3c2", "#efd9e8", "#f7f4c0", "#d9d9d9"}
 
 // WriteDOT writes the graph in the language of Graphviz. Nodes are labelled with their
-// name, operation, weights, and type and shape, filled by device, and boxed by layer
-// where their names begin with "blk." and a number. Inputs are round, outputs have two
-// borders, fused operations a thick one, and nodes that nothing depends on are dashed. Edges
-// from one device to another are red. Of each note, what it says of a node is added to the
-// label. Equal graphs give equal bytes.
-func (g *Graph) WriteDOT(w io.Writer, notes ...func(NodeID) string) error {
+// number and name, operation, type and shape, and weights, filled by device, and boxed by layer
+// where their names begin with "blk." and a number. Layers stand beside each other in rows, so
+// that the picture fits a page; an input that several layers read is drawn again in each. Inputs
+// are round, outputs have two borders, fused operations a thick one, and nodes that nothing
+// depends on are dashed. Edges from one device to another are red. Of each note, the lines that
+// it has on a node are added to the label. Equal graphs give equal bytes.
+func (g *Graph) WriteDOT(w io.Writer, notes ...func(NodeID) []string) error {
 	d := dotWriter{graph: g, w: bufio.NewWriter(w), notes: notes, live: g.Live(), output: make([]bool, len(g.Nodes)), fill: make(map[string]string)}
 	for _, id := range g.Outputs {
 		d.output[id] = true
 	}
+	d.findLayers()
 	d.header()
 	d.nodes()
 	d.edges()
@@ -33,10 +38,53 @@ func (g *Graph) WriteDOT(w io.Writer, notes ...func(NodeID) string) error {
 type dotWriter struct {
 	graph  *Graph
 	w      *bufio.Writer
-	notes  []func(NodeID) string
+	notes  []func(NodeID) []string
 	live   []bool
 	output []bool
 	fill   map[string]string // by device
+	layers []dotLayer        // in the order of the nodes; the first is what belongs to none
+	layer  []int             // by node
+	row    int               // layers side by side
+}
+
+// dotLayer is the nodes of a layer, and the inputs that are drawn in it again.
+type dotLayer struct {
+	name          string
+	nodes, inputs []NodeID
+}
+
+// findLayers sorts nodes into layers, and finds how many of these stand in a row: as many as
+// make a page in landscape of layers that are some four times as high as wide.
+func (d *dotWriter) findLayers() {
+	d.layers = []dotLayer{{}}
+	d.layer = make([]int, len(d.graph.Nodes))
+	index := map[string]int{"": 0}
+	for i := range d.graph.Nodes {
+		n := &d.graph.Nodes[i]
+		name := LayerName(n.Name)
+		at, known := index[name]
+		if !known {
+			at = len(d.layers)
+			index[name] = at
+			d.layers = append(d.layers, dotLayer{name: name})
+		}
+		d.layer[i] = at
+		l := &d.layers[at]
+		l.nodes = append(l.nodes, NodeID(i))
+		for _, s := range n.Sources() {
+			if d.again(s, NodeID(i)) && !slices.Contains(l.inputs, s) {
+				l.inputs = append(l.inputs, s)
+			}
+		}
+	}
+	n := len(d.layers) - 1
+	rows := int(math.Ceil(math.Sqrt(float64(n) / 5)))
+	d.row = (n + max(rows, 1) - 1) / max(rows, 1)
+}
+
+// again says that a layer has a picture of its own of an input that it reads.
+func (d *dotWriter) again(source, reader NodeID) bool {
+	return d.layer[reader] != 0 && d.layer[source] == 0 && d.graph.Node(source).Op.Kind() == KindInput
 }
 
 // printf writes to a buffer that keeps its first error until it is flushed.
@@ -46,7 +94,7 @@ func (d *dotWriter) header() {
 	p := d.graph.Params
 	title := fmt.Sprintf("%v, %d tokens, %d outputs, %d cells of %v", p.Phase, p.Tokens, p.Outputs, p.Cells, p.KVType)
 	d.printf("digraph minfer {\n")
-	d.printf("  graph [rankdir=TB, nodesep=0.25, ranksep=0.35, fontname=\"Helvetica\", fontsize=14, labelloc=t, label=%s];\n", quote(title))
+	d.printf("  graph [rankdir=TB, newrank=true, nodesep=0.25, ranksep=0.35, fontname=\"Helvetica\", fontsize=14, labelloc=t, label=%s];\n", quote(title))
 	d.printf("  node [shape=box, style=filled, fillcolor=white, fontname=\"Helvetica\", fontsize=11, margin=\"0.12,0.06\"];\n")
 	d.printf("  edge [color=\"#444444\", arrowsize=0.7];\n")
 	var devices []string
@@ -63,28 +111,27 @@ func (d *dotWriter) header() {
 	}
 }
 
-// nodes writes runs of nodes of one layer as boxes.
+// nodes writes the nodes, those of a layer in a box. Edges that nobody sees keep the rows of layers
+// below each other.
 func (d *dotWriter) nodes() {
-	layers := make(map[string][]NodeID)
-	var order []string
-	for i := range d.graph.Nodes {
-		l := LayerName(d.graph.Nodes[i].Name)
-		if layers[l] == nil {
-			order = append(order, l)
+	for i, l := range d.layers {
+		if i == 0 {
+			for _, id := range l.nodes {
+				d.node("  ", id)
+			}
+			continue
 		}
-		layers[l] = append(layers[l], NodeID(i))
-	}
-	for i, l := range order {
-		indent := "  "
-		if l != "" {
-			d.printf("  subgraph cluster_%d {\n    label=%s; color=\"#999999\"; labeljust=l;\n", i, quote(l))
-			indent = "    "
+		d.printf("  subgraph cluster_%d {\n    label=%s; color=\"#999999\"; labeljust=l;\n", i, quote(l.name))
+		for _, id := range l.inputs {
+			d.printf("    n%d_%d [label=%s, shape=ellipse];\n", id, i, quote(d.graph.Node(id).Name))
 		}
-		for _, id := range layers[l] {
-			d.node(indent, id)
+		for _, id := range l.nodes {
+			d.node("    ", id)
 		}
-		if l != "" {
-			d.printf("  }\n")
+		d.printf("  }\n")
+		if above := i - d.row; above > 0 {
+			nodes := d.layers[above].nodes
+			d.printf("  n%d -> n%d [style=invis, weight=10];\n", nodes[len(nodes)-1], l.nodes[0])
 		}
 	}
 }
@@ -102,19 +149,17 @@ func LayerName(name string) string {
 
 func (d *dotWriter) node(indent string, id NodeID) {
 	n := d.graph.Node(id)
-	lines := []string{n.Name, n.Op.Kind().String()}
+	prefix := d.layers[d.layer[id]].name + "."
+	lines := []string{fmt.Sprintf("%%%d %s", id, strings.TrimPrefix(n.Name, prefix)), fmt.Sprintf("%v %v %v", n.Op.Kind(), n.Type, n.Shape)}
 	for _, u := range Weights(n.Op) {
-		line := u.Name
+		line := strings.TrimPrefix(u.Name, prefix)
 		if u.Type != "" {
 			line += fmt.Sprintf(" %s [%d %d]", u.Type, u.In, u.Out)
 		}
 		lines = append(lines, line)
 	}
-	lines = append(lines, n.Type.String()+" "+n.Shape.String())
 	for _, note := range d.notes {
-		if line := note(id); line != "" {
-			lines = append(lines, line)
-		}
+		lines = append(lines, note(id)...)
 	}
 	d.printf("%sn%d [label=%s", indent, id, quote(lines...))
 	if fill := d.fill[n.Device]; fill != "" {
@@ -138,16 +183,30 @@ func (d *dotWriter) node(indent string, id NodeID) {
 func (d *dotWriter) edges() {
 	for i := range d.graph.Nodes {
 		for _, s := range d.graph.Nodes[i].Sources() {
-			d.printf("  n%d -> n%d", s, i)
-			switch {
-			case !d.live[i]:
-				d.printf(" [style=dashed]")
-			case d.graph.Nodes[s].Device != d.graph.Nodes[i].Device:
-				d.printf(" [color=\"#c00000\", penwidth=2]")
-			}
-			d.printf(";\n")
+			d.edge(s, NodeID(i))
 		}
 	}
+}
+
+func (d *dotWriter) edge(from, to NodeID) {
+	var attributes []string
+	switch {
+	case !d.live[to]:
+		attributes = append(attributes, "style=dashed")
+	case d.graph.Nodes[from].Device != d.graph.Nodes[to].Device:
+		attributes = append(attributes, `color="#c00000", penwidth=2`)
+	}
+	name := fmt.Sprintf("n%d", from)
+	if a, b := d.layer[from], d.layer[to]; d.again(from, to) {
+		name += fmt.Sprintf("_%d", b)
+	} else if a != 0 && b != 0 && a != b {
+		attributes = append(attributes, "constraint=false") // the layers stand beside each other
+	}
+	d.printf("  %s -> n%d", name, to)
+	if len(attributes) > 0 {
+		d.printf(" [%s]", strings.Join(attributes, ", "))
+	}
+	d.printf(";\n")
 }
 
 // quote returns lines as a string of the language, one below the other. Graphviz refuses

@@ -23,6 +23,6 @@
 //
 // # Concurrency
 //
-// A Recorder may be told by several models' goroutines at once. Writers belong to one goroutine
-// at a time; a Recorder is one.
+// A Recorder is of one model, and takes what that model tells observers from whichever goroutines.
+// Other writers belong to one goroutine at a time.
 package trace

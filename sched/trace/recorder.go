@@ -28,7 +28,7 @@ type Limits struct {
 }
 
 // DefaultLimits are those of a recorder that is given none. A decode step of a model of 24 layers
-// then takes some 120 KB.
+// then takes some 140 KB.
 func DefaultLimits() Limits {
 	return Limits{Rows: 1, Columns: 32, Bins: 16, Top: 10, TopRows: 4}
 }
@@ -70,6 +70,7 @@ type Recorder struct {
 	err    error // of the sink; sticks
 	graphs map[uint64]bool
 	passes int
+	full   bool // all passes that are wanted are recorded, and another has begun
 
 	// Of the pass under way; nil when it is not recorded.
 	of     *Pass
@@ -143,7 +144,8 @@ func (r *Recorder) BeginPass(_ context.Context, p *Pass) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of, r.record = nil, nil
-	if errors.Is(r.err, errEnded) || r.limits.Passes > 0 && r.passes >= r.limits.Passes {
+	r.full = r.limits.Passes > 0 && r.passes >= r.limits.Passes
+	if r.full || errors.Is(r.err, errEnded) {
 		return nil
 	}
 	r.passes++
@@ -319,7 +321,7 @@ func (r *Recorder) EndPass(_ *Pass, failure error) error {
 func (r *Recorder) Chose(c Choice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.limits.Passes == 0 || r.passes <= r.limits.Passes {
+	if !r.full {
 		_ = r.put(&ChoiceRecord{Choice: c, At: r.since(time.Now())})
 	}
 }

@@ -33,9 +33,9 @@ const ramp = (stops, t) => {
   const x = Math.min(1, Math.max(0, t)) * (stops.length - 1), i = Math.min(stops.length - 2, Math.floor(x)), f = x - i;
   return `rgb(${stops[i].map((c, k) => Math.round(c + (stops[i + 1][k] - c) * f)).join(' ')})`;
 };
-export const heat = (t) => ramp([[245, 245, 240], [253, 219, 130], [248, 150, 80], [214, 60, 50]], t);
+export const heat = (t) => ramp([[245, 245, 240], [253, 219, 130], [248, 160, 95], [236, 112, 96]], t);
 export const cool = (t) => ramp([[240, 244, 240], [150, 205, 190], [80, 160, 190], [90, 95, 170]], t);
-export const apart = (d) => (d === 0 ? '#bfe3c6' : ramp([[225, 235, 190], [250, 210, 110], [235, 120, 70], [200, 30, 60]], (Math.log10(d) + 6) / 6));
+export const apart = (d) => (d === 0 ? '#bfe3c6' : ramp([[225, 235, 190], [250, 210, 110], [240, 145, 95], [236, 105, 125]], (Math.log10(d) + 6) / 6));
 
 export class View {
   constructor(element, handlers) {
