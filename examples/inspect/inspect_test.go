@@ -214,7 +214,7 @@ func TestJSON(t *testing.T) {
 
 func TestDOT(t *testing.T) {
 	stdout, stderr, code := inspect(t, "-dot", "-phase", "decode", model)
-	if code != 0 || !strings.HasPrefix(stdout, "digraph ") || !strings.Contains(stdout, "blk.3.ffn_down.weight") {
+	if code != 0 || !strings.HasPrefix(stdout, "digraph ") || !strings.Contains(stdout, `label="blk.3"`) {
 		t.Fatalf("code %d, %s\n%s", code, stderr, stdout)
 	}
 	dot, err := exec.LookPath("dot")
