@@ -253,15 +253,24 @@ func (s *Session) Chat(opts ...ChatOption) *Chat {
 	return c
 }
 
+// orNone returns the chat, or for none one without a session, in which everything fails.
+func (c *Chat) orNone() *Chat {
+	if c == nil {
+		return &Chat{}
+	}
+	return c
+}
+
 // Messages returns a copy of the conversation, the system message included.
-func (c *Chat) Messages() []Message { return slices.Clone(c.messages) }
+func (c *Chat) Messages() []Message { return slices.Clone(c.orNone().messages) }
 
 // SetMessages replaces the conversation. What it has in common with the one before is
 // not evaluated again.
-func (c *Chat) SetMessages(messages []Message) { c.messages = slices.Clone(messages) }
+func (c *Chat) SetMessages(messages []Message) { c.orNone().messages = slices.Clone(messages) }
 
 // Clear forgets the conversation, but for the system message given at the beginning.
 func (c *Chat) Clear() {
+	c = c.orNone()
 	c.messages = nil
 	if c.config.system != "" {
 		c.messages = []Message{{Role: "system", Content: c.config.system}}
@@ -271,6 +280,7 @@ func (c *Chat) Clear() {
 // SetSystem replaces the system message, or removes it if text is empty. All that follows
 // it has to be evaluated again in the next turn.
 func (c *Chat) SetSystem(text string) {
+	c = c.orNone()
 	had := len(c.messages) > 0 && c.messages[0].Role == "system"
 	c.config.system = text
 	switch {
@@ -284,13 +294,14 @@ func (c *Chat) SetSystem(text string) {
 }
 
 // Session returns the session that the conversation runs on.
-func (c *Chat) Session() *Session { return c.session }
+func (c *Chat) Session() *Session { return c.orNone().session }
 
 // Say appends a message of the user and streams the answer, which becomes part of the
 // conversation as far as it was read. If the chat has tools, it may come in several turns: see
 // WithTools. If there is an error before the first piece, the
 // message is taken back.
 func (c *Chat) Say(ctx context.Context, text string, opts ...GenerateOption) iter.Seq2[Piece, error] {
+	c = c.orNone()
 	return func(yield func(Piece, error) bool) {
 		before := c.messages
 		c.messages = append(slices.Clip(before), Message{Role: "user", Content: text})
@@ -300,6 +311,7 @@ func (c *Chat) Say(ctx context.Context, text string, opts ...GenerateOption) ite
 
 // Regenerate takes the last answer back, if there is one, and streams another.
 func (c *Chat) Regenerate(ctx context.Context, opts ...GenerateOption) iter.Seq2[Piece, error] {
+	c = c.orNone()
 	return func(yield func(Piece, error) bool) {
 		before := c.messages
 		if last := len(before) - 1; last >= 0 && before[last].Role == "assistant" {
@@ -312,6 +324,7 @@ func (c *Chat) Regenerate(ctx context.Context, opts ...GenerateOption) iter.Seq2
 // Reply streams an answer to the conversation as it stands, which is how to go on after
 // messages that did not come from Say.
 func (c *Chat) Reply(ctx context.Context, opts ...GenerateOption) iter.Seq2[Piece, error] {
+	c = c.orNone()
 	return func(yield func(Piece, error) bool) { c.reply(ctx, opts, yield, c.messages) }
 }
 

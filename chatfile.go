@@ -46,6 +46,7 @@ type savedAt struct {
 // Save writes the conversation with its session, so that Model.RestoreChat goes on with it without
 // evaluating anything again. Options such as tools are not saved.
 func (c *Chat) Save(w io.Writer) (err error) {
+	c = c.orNone()
 	if c.session.isClosed() {
 		return ErrClosed
 	}

@@ -70,7 +70,7 @@ func eachMethod(v any, f func(name string, method reflect.Value)) {
 // TestNoHandle uses what was never opened: it is as good as closed.
 func TestNoHandle(t *testing.T) {
 	for _, v := range []any{
-		(*minfer.Model)(nil), &minfer.Model{}, (*minfer.Session)(nil), &minfer.Session{}, (*minfer.GraphCache)(nil), &minfer.GraphCache{}, &minfer.Chat{},
+		(*minfer.Model)(nil), &minfer.Model{}, (*minfer.Session)(nil), &minfer.Session{}, (*minfer.GraphCache)(nil), &minfer.GraphCache{}, (*minfer.Chat)(nil), &minfer.Chat{},
 	} {
 		eachMethod(v, func(name string, method reflect.Value) {
 			what := fmt.Sprintf("%T %v: %s", v, reflect.ValueOf(v).IsNil(), name)
@@ -90,7 +90,7 @@ func TestNoHandle(t *testing.T) {
 	wantError(t, err, minfer.ErrClosed)
 	_, err = read(newSession(t, m).Generate(t.Context(), "a", minfer.WithDraft(&minfer.Session{}, 4)))
 	wantError(t, err, minfer.ErrClosed)
-	for _, c := range []minfer.Conversation{nil, (*minfer.Session)(nil), &minfer.Session{}, &minfer.Chat{}} {
+	for _, c := range []minfer.Conversation{nil, (*minfer.Session)(nil), &minfer.Session{}, (*minfer.Chat)(nil), &minfer.Chat{}} {
 		_, err = minfer.Generate[struct{ A bool }](t.Context(), c, "a")
 		wantError(t, err, minfer.ErrClosed)
 	}
