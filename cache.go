@@ -172,6 +172,7 @@ type job struct {
 	tokens  []Token
 	outputs int         // logits of the last so many tokens are wanted
 	logits  [][]float32 // where they go, a row each; of a cache for them, the activations
+	top     int         // if not 0, rows are so many of the greatest logits, and as many ids
 	closed  func() bool // reports that the session has been closed
 	before  int         // length of the sequence before
 	session uint64      // for observers
@@ -282,6 +283,7 @@ type batch struct {
 	jobs                                   []*job
 	tokens, positions, cells, tails, spans []int32
 	explicit                               bool
+	top                                    int // the most that a job wants
 }
 
 // runBatch runs the jobs of the batch and leaves the outcome in each. On an error the
@@ -394,7 +396,7 @@ func (c *GraphCache) copyBlock(copy kvcells.Copy) error {
 // params returns the parameters of the batch's graph.
 func (c *GraphCache) params() graph.Params {
 	p := c.model.engine.params(len(c.batch.tokens), len(c.batch.tails), c.pool.Cells())
-	p.ExplicitSpan, p.Result, p.Mode = c.batch.explicit, c.result, c.mode
+	p.ExplicitSpan, p.Result, p.Mode, p.Top = c.batch.explicit, c.result, c.mode, c.batch.top
 	return p
 }
 
@@ -444,12 +446,12 @@ func (c *GraphCache) makeRoom() {
 // say what tokens attend to.
 func (b *batch) gather(spans bool) {
 	b.tokens, b.positions, b.cells, b.tails, b.spans = b.tokens[:0], b.positions[:0], b.cells[:0], b.tails[:0], b.spans[:0]
-	b.explicit = spans || len(b.jobs) > 1
+	b.explicit, b.top = spans || len(b.jobs) > 1, 0
 	for _, j := range b.jobs {
 		if j.err != nil {
 			continue
 		}
-		b.explicit = b.explicit || !j.cells.Contiguous()
+		b.explicit, b.top = b.explicit || !j.cells.Contiguous(), max(b.top, j.top)
 		b.tokens = append(b.tokens, j.tokens...)
 		for i := range j.tokens {
 			b.positions = append(b.positions, int32(j.before+i))
@@ -499,15 +501,22 @@ func (b *batch) write(p *sched.Program) error {
 	return err
 }
 
-// read fetches each job's logits.
+// read fetches each job's logits, or the greatest of them.
 func (b *batch) read(p *sched.Program) error {
 	row := 0
 	for _, j := range b.jobs {
 		if j.err != nil {
 			continue
 		}
-		for i := range j.outputs {
-			if err := p.ReadOutput(0, row, j.logits[i]); err != nil {
+		output := 0
+		if j.top > 0 {
+			output, j.top = 1, b.top
+		}
+		for _, dst := range j.logits {
+			if j.top > 0 {
+				dst = dst[:2*j.top]
+			}
+			if err := p.ReadOutput(output, row, dst); err != nil {
 				return err
 			}
 			row++

@@ -25,6 +25,8 @@ type engine struct {
 	assign  []sched.Device
 	names   string // of the devices, separated by commas
 	kvType  graph.DType
+	vocab   int          // tokens that can be chosen: the first logits; 0 until that is known
+	top     bool         // a device finds the greatest logits
 	fusion  graph.Fusion // what is wanted and the preferred device has
 	layers  sched.Layers // where keys and values lie
 	kept    int          // layers that the preferred device gets
@@ -108,6 +110,7 @@ func (e *engine) prepare(c *config) (err error) {
 	if err := e.checkTensors(prefill); err != nil {
 		return err
 	}
+	e.top = e.supported(graph.TopK{K: maxTop, Among: e.def.Hyperparameters().Vocab}, graph.F32)
 	if err := e.settleFusion(c.fusion); err != nil {
 		return err
 	}
@@ -355,6 +358,30 @@ func (e *engine) params(tokens, outputs, cells int) graph.Params {
 	return p
 }
 
+// maxTop is the number of the greatest logits that devices are asked for.
+const maxTop = 64
+
+// topFor returns how many of the greatest logits are to be found for a choice among n of them, or 0
+// if all are to be read. There is one number for greedy choice and one for all else, so that there
+// are few graphs.
+func (e *engine) topFor(n int) int {
+	switch {
+	case !e.top || n > maxTop:
+		return 0
+	case n > 1:
+		return maxTop
+	}
+	return n
+}
+
+// chosen is how many of the logits belong to tokens that can be chosen.
+func (e *engine) chosen() int {
+	if e.vocab == 0 {
+		return e.def.Hyperparameters().Vocab
+	}
+	return e.vocab
+}
+
 // wholeBlocks rounds cells up to whole blocks.
 func wholeBlocks(cells int) int {
 	return (cells + backend.KVBlock - 1) / backend.KVBlock * backend.KVBlock
@@ -366,6 +393,10 @@ func (e *engine) construct(p graph.Params) (g *graph.Graph, err error) {
 	b := graph.NewBuilder(p)
 	if err := e.def.Build(b, p); err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)
+	}
+	if p.Top > 0 && len(b.Outputs()) > 0 {
+		logits := b.Outputs()[0]
+		b.Output(b.TopK("top_logits", logits, p.Top, min(e.chosen(), b.Shape(logits)[0])))
 	}
 	if g, err = b.Build(); err != nil {
 		return nil, fmt.Errorf("minfer: %w", err)

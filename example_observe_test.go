@@ -77,9 +77,9 @@ func ExampleWithTrace() {
 	// Output:
 	// prefill of 19 tokens, 41 nodes, likeliest next "One"
 	// chosen "One"
-	// decode of 1 tokens, 39 nodes, likeliest next ","
+	// decode of 1 tokens, 40 nodes, likeliest next ","
 	// chosen ","
-	// decode of 1 tokens, 39 nodes, likeliest next " two"
+	// decode of 1 tokens, 40 nodes, likeliest next " two"
 	// chosen " two"
 }
 

@@ -426,11 +426,7 @@ func (a *answer) next(ctx context.Context) (Piece, error) {
 	if len(s.tokens) >= s.context {
 		return Piece{Token: NoToken, Text: a.flush(), Finish: FinishedContext}, nil
 	}
-	logits, err := a.logits(ctx)
-	if err != nil {
-		return Piece{}, err
-	}
-	t, err := a.sampler.Sample(logits)
+	t, logits, err := a.choose(ctx)
 	if err != nil {
 		return Piece{}, err
 	}
@@ -447,12 +443,52 @@ func (a *answer) next(ctx context.Context) (Piece, error) {
 	return p, err
 }
 
-// logits returns the logits after the sequence.
-func (a *answer) logits(ctx context.Context) ([]float32, error) {
-	if a.speculation != nil {
-		return a.speculation.logits(ctx, a)
+// choose chooses the next token. Logits are those after the sequence, or nil if the greatest of them
+// were enough: then the others stay on the device.
+func (a *answer) choose(ctx context.Context) (t sampling.Token, logits []float32, err error) {
+	if n := a.session.model.engine.topFor(a.enough()); n > 0 {
+		top, all, err := a.logits(ctx, n)
+		if err != nil || all != nil {
+			return a.sample(all, err)
+		}
+		if t, ok := a.sampler.SampleTop(top.logits, top.tokens); ok {
+			return t, nil, nil
+		}
+		// There are NaN or infinities among them, and the error counts them all.
 	}
-	return a.session.eval(ctx, nil)
+	_, all, err := a.logits(ctx, 0)
+	return a.sample(all, err)
+}
+
+func (a *answer) sample(logits []float32, err error) (sampling.Token, []float32, error) {
+	if err != nil {
+		return sampling.Token{}, nil, err
+	}
+	t, err := a.sampler.Sample(logits)
+	return t, logits, err
+}
+
+// enough is how many of the greatest logits the next piece takes, or 0 for all.
+func (a *answer) enough() int {
+	if a.config.top > 0 {
+		return 0
+	}
+	return a.sampler.Enough()
+}
+
+// logits returns all logits after the sequence, or with n from topFor, unless all of them are there
+// anyway, n or more of the greatest.
+func (a *answer) logits(ctx context.Context, n int) (*top, []float32, error) {
+	s := a.session
+	switch {
+	case a.speculation != nil:
+		return a.speculation.logits(ctx, a, n)
+	case n > 0 && s.valid != len(s.tokens):
+		top, err := s.evalTop(ctx, n)
+		return top, nil, err
+	}
+	all, err := s.eval(ctx, nil)
+	return nil, all, err
 }
 
 func topLogProbs(logits []float32, n int) ([]TokenProb, error) {

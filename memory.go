@@ -100,7 +100,11 @@ func (e *engine) estimate(f *gguf.File, s sessionConfig) (Memory, error) {
 	}
 	var plans []*alloc.Plan
 	for _, tokens := range slices.Compact([]int{1, s.batch}) {
-		g, err := e.build(e.params(tokens, 1, s.context))
+		p := e.params(tokens, 1, s.context)
+		if tokens == 1 {
+			p.Top = e.topFor(maxTop) // as steps of an answer with common settings
+		}
+		g, err := e.build(p)
 		if err != nil {
 			return Memory{}, err
 		}

@@ -138,7 +138,11 @@ func (m *Model) load(c *config) error {
 	}()
 	var err error
 	m.engine, err = newEngine(ctx, m.file, m.def, c)
-	if failed := <-vocabulary; failed != nil {
+	failed := <-vocabulary
+	if failed == nil && err == nil {
+		m.engine.vocab = m.tokenizer.VocabSize()
+	}
+	if failed != nil {
 		if err == nil {
 			err = m.engine.close()
 		}
@@ -288,7 +292,7 @@ func (m *Model) readInfo() Info {
 // Graph returns the graph of a forward pass as it would run: assigned to devices and
 // with the rewrites applied. Cells of p are rounded up to what a cache would have; zero
 // fields of p are filled in with what a session would use. Of p, Tokens, Outputs, Cells,
-// ExplicitSpan, Mode and Result are looked at.
+// ExplicitSpan, Mode, Result and Top are looked at.
 func (m *Model) Graph(p graph.Params) (*graph.Graph, error) {
 	if p.Tokens > maxCells || p.Cells > maxCells {
 		return nil, optionErrorf("Graph", "%d tokens and %d cells, want at most %d", p.Tokens, p.Cells, maxCells)
@@ -298,6 +302,6 @@ func (m *Model) Graph(p graph.Params) (*graph.Graph, error) {
 	}
 	defer m.engine.leave()
 	full := m.engine.params(max(p.Tokens, 1), max(p.Outputs, 1), p.Cells)
-	full.ExplicitSpan, full.Mode, full.Result = p.ExplicitSpan, p.Mode, p.Result
+	full.ExplicitSpan, full.Mode, full.Result, full.Top = p.ExplicitSpan, p.Mode, p.Result, p.Top
 	return m.engine.build(full)
 }

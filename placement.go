@@ -103,7 +103,11 @@ func (e *engine) placement() (Placement, error) {
 		1: func(d *DevicePlacement) *[]OpCount { return &d.Decode },
 		2: func(d *DevicePlacement) *[]OpCount { return &d.Prefill },
 	} {
-		g, err := e.build(e.params(tokens, 1, backend.KVBlock))
+		params := e.params(tokens, 1, backend.KVBlock)
+		if tokens == 1 {
+			params.Top = e.topFor(maxTop) // as steps of an answer with common settings
+		}
+		g, err := e.build(params)
 		if err != nil {
 			return nil, err
 		}

@@ -36,6 +36,7 @@ type Session struct {
 	usage   Usage
 	job     job
 	rows    [1][]float32
+	top     top // what the last answer chose from
 
 	onProgress func(done, total int) // told how far evaluate has come; or nil
 
@@ -247,6 +248,50 @@ func (s *Session) newRows(n int) [][]float32 {
 	return rows
 }
 
+// top are the greatest logits after a token, the greatest first, with the tokens that they belong to.
+type top struct {
+	row    []float32
+	logits []float32
+	tokens []Token
+}
+
+// of takes n logits and as many tokens from a row. They are valid until the row changes.
+func (t *top) of(row []float32, n int) *top {
+	t.logits, t.tokens = row[:n], t.tokens[:0]
+	for _, id := range row[n : 2*n] {
+		t.tokens = append(t.tokens, Token(id))
+	}
+	return t
+}
+
+// evalTop evaluates what of the sequence is not yet, and returns at least n of the greatest logits
+// after it, n being a number from topFor other than 0.
+func (s *Session) evalTop(ctx context.Context, n int) (*top, error) {
+	s.rows[0] = s.topRow()
+	n, err := s.wanting(n, func() error { return s.extend(ctx, nil, s.rows[:]) })
+	if err != nil {
+		return nil, err
+	}
+	return s.top.of(s.top.row, n), nil
+}
+
+// topRow returns the session's room for the greatest logits.
+func (s *Session) topRow() []float32 {
+	if s.top.row == nil {
+		s.top.row = make([]float32, 2*maxTop)
+	}
+	return s.top.row
+}
+
+// wanting has f evaluate for the n greatest logits, and returns how many each row has: n, or more if
+// another sequence in the same pass wanted more. With n = 0 rows have all logits.
+func (s *Session) wanting(n int, f func() error) (got int, err error) {
+	s.job.top = n
+	defer func() { s.job.top = 0 }()
+	err = f()
+	return s.job.top, err
+}
+
 // keepLogits notes a copy of the logits after the sequence.
 func (s *Session) keepLogits(row []float32) {
 	s.logits, s.valid = append(s.logits[:0], row...), len(s.tokens)
@@ -372,6 +417,10 @@ func (s *Session) settle() { s.truncate(len(s.tokens)) }
 
 // spare is a row for logits that nobody wants.
 func (s *Session) spare() [][]float32 {
+	if s.job.top > 0 {
+		s.rows[0] = s.topRow()
+		return s.rows[:]
+	}
 	if s.logits == nil {
 		s.logits = make([]float32, s.model.hyper.Vocab)
 	}

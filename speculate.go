@@ -107,6 +107,7 @@ type speculation struct {
 	drafted []Token     // the last guess; drafted[:at] have been generated
 	at      int         // rows[at] are the logits after the sequence, if held
 	rows    [][]float32 // after the sequence as it was, and after each token of drafted
+	top     int         // each row has so many of the greatest logits; 0 if all
 	held    bool
 }
 
@@ -120,34 +121,53 @@ func newSpeculation(option string, n int, p proposer) (*speculation, error) {
 	return &speculation{proposer: p, most: n, depth: min(n, firstDepth)}, nil
 }
 
-// logits returns the logits after the sequence: those of the last pass if its guesses still hold,
-// or those of a new pass with new guesses.
-func (p *speculation) logits(ctx context.Context, a *answer) ([]float32, error) {
-	s, vocab := a.session, a.session.model.tokenizer.VocabSize()
-	if p.held {
-		return p.rows[p.at][:vocab], nil
+// logits returns the logits after the sequence, as answer.logits: those of the last pass if its
+// guesses still hold, or those of a new pass with new guesses.
+func (p *speculation) logits(ctx context.Context, a *answer, n int) (*top, []float32, error) {
+	s := a.session
+	if p.held && p.top > 0 && (n == 0 || n > p.top) {
+		p.held = false // more of them are needed than there are
+		s.settle()
 	}
-	if s.valid == len(s.tokens) {
-		return s.eval(ctx, nil)
+	if !p.held && s.valid == len(s.tokens) {
+		all, err := s.eval(ctx, nil)
+		return nil, all, err
 	}
+	if !p.held {
+		if err := p.evaluate(ctx, a, n); err != nil {
+			return nil, nil, err
+		}
+	}
+	row := p.rows[p.at]
+	if p.top > 0 {
+		return s.top.of(row[:2*p.top], p.top), nil, nil
+	}
+	return nil, row[:s.model.tokenizer.VocabSize()], nil
+}
+
+// evaluate makes new guesses, and fills rows.
+func (p *speculation) evaluate(ctx context.Context, a *answer, n int) error {
+	s := a.session
 	if err := p.guess(ctx, a); err != nil {
-		return nil, err
+		return err
 	}
 	for len(p.rows) <= len(p.drafted) {
-		p.rows = append(p.rows, make([]float32, s.model.hyper.Vocab))
+		vocab := s.model.hyper.Vocab
+		p.rows = append(p.rows, make([]float32, max(vocab, 2*maxTop))[:vocab])
 	}
-	err := s.evalAhead(ctx, p.drafted, p.rows[:len(p.drafted)+1])
+	ahead := func() error { return s.evalAhead(ctx, p.drafted, p.rows[:len(p.drafted)+1]) }
+	top, err := s.wanting(n, ahead)
 	if errors.Is(err, ErrCacheFull) && len(p.drafted) > 0 {
 		// There may still be room for the one token that has to be evaluated.
 		p.drafted = p.drafted[:0]
-		err = s.evalAhead(ctx, nil, p.rows[:1])
+		top, err = s.wanting(n, ahead)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p.held, p.at = true, 0
+	p.held, p.at, p.top = true, 0, top
 	a.usage.Drafted += len(p.drafted)
-	return p.rows[0][:vocab], nil
+	return nil
 }
 
 // guess fills drafted. The last token of an answer has no use for its logits, so there are

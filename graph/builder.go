@@ -96,6 +96,9 @@ func (b *Builder) Output(id NodeID) {
 	b.graph.Outputs = append(b.graph.Outputs, id)
 }
 
+// Outputs returns the nodes that were marked as results, which must not be changed.
+func (b *Builder) Outputs() []NodeID { return b.graph.Outputs }
+
 // Build returns the graph, or the first fault that any call met. The builder must
 // not be used afterwards.
 func (b *Builder) Build() (*Graph, error) {
@@ -206,6 +209,11 @@ func (b *Builder) Attention(name string, q, kv, positions, spans NodeID, op Atte
 		return b.Node(name, op, q, kv, positions, spans)
 	}
 	return b.Node(name, op, q, kv, positions)
+}
+
+// TopK yields the k greatest of the first among values of each row of x, with their indices.
+func (b *Builder) TopK(name string, x NodeID, k, among int) NodeID {
+	return b.Node(name, TopK{K: k, Among: among}, x)
 }
 
 // View yields the elements of x from offset on, with the given extents.

@@ -132,6 +132,12 @@ func TestInference(t *testing.T) {
 		{`FusedFFN(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=8 Out=6}} "a" F32 [6 2]`, ``},
 		{`FusedFFN(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=8 Out=7}} "a" F32 [6 2]`, `node "a" (FusedFFN): gate yields 6 features and up 7`},
 		{`FusedFFN(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=9 Out=6}} "a" F32 [6 2]`, `node "a" (FusedFFN): weight "u" of shape [9 6]: source is F32[8 2], want rows of 9 F32 features`},
+
+		{`TopK(%0) {K=3 Among=7} "a" F32 [6 2]`, ``},
+		{`TopK(%0) {K=10 Among=8} "a" F32 [20 2]`, ``},
+		{`TopK(%0) {K=3 Among=9} "a" F32 [6 2]`, `node "a" (TopK): 3 of the first 9 values of rows of 8, want at least 1 of at most 16777216`},
+		{`TopK(%0) {Among=8} "a" F32 [1 2]`, `node "a" (TopK): 0 of the first 8 values of rows of 8, want at least 1 of at most 16777216`},
+		{`TopK(%2) {K=1 Among=2} "a" F32 [2]`, `node "a" (TopK): source is I32, want F32`},
 	}
 	good, bad := map[string]bool{}, map[string]bool{}
 	for _, tt := range tests {

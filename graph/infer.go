@@ -169,6 +169,15 @@ func inferOp(n *Node, src []*Node) (Shape, DType, error) {
 			}
 		}
 		return ShapeOf(op.Gate.Out, src[0].Shape.Rows()), F32, nil
+
+	case TopK:
+		if src[0].Type != F32 {
+			return fail("source is %v, want F32", src[0].Type)
+		}
+		if op.K <= 0 || op.K > MaxAmong || op.Among <= 0 || op.Among > min(src[0].Shape[0], MaxAmong) {
+			return fail("%d of the first %d values of rows of %d, want at least 1 of at most %d", op.K, op.Among, src[0].Shape[0], MaxAmong)
+		}
+		return ShapeOf(2*op.K, src[0].Shape.Rows()), F32, nil
 	}
 	return fail("unknown operation %T", n.Op)
 }

@@ -38,6 +38,7 @@ const (
 	KindFusedQKVNorm
 	KindQKVBiasRopeStore
 	KindFusedFFN
+	KindTopK
 	numKinds
 )
 
@@ -91,6 +92,7 @@ var traits = [numKinds]Traits{
 	KindFusedQKVNorm:     {Name: "FusedQKVNorm", MinSources: 3, MaxSources: 3, Stores: true, Fused: true, zero: FusedQKVNorm{}},
 	KindQKVBiasRopeStore: {Name: "QKVBiasRopeStore", MinSources: 5, MaxSources: 5, InPlace: true, Stores: true, Fused: true, zero: QKVBiasRopeStore{}},
 	KindFusedFFN:         {Name: "FusedFFN", MinSources: 1, MaxSources: 1, Fused: true, zero: FusedFFN{}},
+	KindTopK:             {Name: "TopK", MinSources: 1, MaxSources: 1, zero: TopK{}},
 }
 
 // MaxSources is the largest number of sources that any operation takes.
@@ -286,6 +288,15 @@ type QKVBiasRopeStore struct {
 // FusedFFN is silu(gate x) * (up x).
 type FusedFFN struct{ Gate, Up MatMul }
 
+// TopK finds the K greatest of the first Among values of each row [d n]. It yields [2K n]: these
+// values and then, as numbers, their indices. The greatest comes first, and of equal ones that with
+// the lowest index; NaN is greater than any number. Values of -Inf are left out: where there are
+// fewer than K others, the rest is -Inf with the index -1.
+type TopK struct{ K, Among int }
+
+// MaxAmong bounds the values that TopK chooses from: indices up to it are exact as floats.
+const MaxAmong = 1 << 24
+
 func (Input) Kind() Kind            { return KindInput }
 func (Embed) Kind() Kind            { return KindEmbed }
 func (GetRows) Kind() Kind          { return KindGetRows }
@@ -310,6 +321,7 @@ func (FusedQKV) Kind() Kind         { return KindFusedQKV }
 func (FusedQKVNorm) Kind() Kind     { return KindFusedQKVNorm }
 func (QKVBiasRopeStore) Kind() Kind { return KindQKVBiasRopeStore }
 func (FusedFFN) Kind() Kind         { return KindFusedFFN }
+func (TopK) Kind() Kind             { return KindTopK }
 
 // Computed reports whether a device has to do anything for an operation. It has not
 // for what only gives a name to memory: inputs, views and loaded regions.

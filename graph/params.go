@@ -49,6 +49,7 @@ type Params struct {
 	Mode         AttentionMode // causal or full
 	ExplicitSpan bool          // attention reads spans
 	Result       Result        // logits or hidden
+	Top          int           // with logits, so many of the greatest are a second result; 0 is none
 
 	Devices string // names of the devices in play, in the order of preference, separated by commas
 	Fusion  Fusion // the rewrites that are on

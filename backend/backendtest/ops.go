@@ -116,6 +116,45 @@ func (s *session) normed(op graph.Op, weight string, n int, eps float32, x, w []
 	s.near("result", s.must(op, floats("x", x, width, tokens)), want, boundMath)
 }
 
+// testTopK checks the greatest values of rows, among which are equals, zeros of both signs, NaN and
+// infinities.
+func testTopK(t *testing.T, suite *suite) {
+	s := suite.start(t)
+	r := random(6)
+	special := []float32{0, float32(math.Copysign(0, -1)), float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), -1e-42, 1e-42}
+	for _, test := range []struct{ k, among, width, rows int }{
+		{1, 1, 1, 1}, {1, 50, 50, 3}, {3, 2, 7, 2}, {5, 5, 5, 4}, {64, 40, 41, 2}, {64, 300, 577, 3}, {1, 9000, 9001, 2}, {64, 9000, 9001, 2}, {40, 2049, 2049, 1},
+	} {
+		for _, kind := range []string{"normal", "equals", "special", "ascending", "masked", "NaN"} {
+			t.Run(fmt.Sprintf("%d of %d of %dx%d/%s", test.k, test.among, test.width, test.rows, kind), func(t *testing.T) {
+				s := s.in(t)
+				op := graph.TopK{K: test.k, Among: test.among}
+				s.need(op, graph.F32)
+				x := normal(r, test.width*test.rows)
+				for i := range x {
+					switch {
+					case kind == "equals":
+						x[i] = float32(math.Round(float64(x[i])))
+					case kind == "special" && r.IntN(3) == 0:
+						x[i] = special[r.IntN(len(special))]
+					case kind == "ascending":
+						x[i] = float32(i)
+					case kind == "masked" && r.IntN(200) != 0:
+						x[i] = float32(math.Inf(-1))
+					case kind == "NaN":
+						x[i] = float32(math.NaN())
+					}
+				}
+				var want []float32
+				for i := 0; i < len(x); i += test.width {
+					want = append(want, refTopK(x[i:i+test.among], test.k)...)
+				}
+				s.equal("values and indices", s.must(op, floats("x", x, test.width, test.rows)), want)
+			})
+		}
+	}
+}
+
 // testShapes checks what only moves values.
 func testShapes(t *testing.T, suite *suite) {
 	s := suite.start(t)

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"math"
+	"sort"
 
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/quant"
@@ -43,6 +44,28 @@ func refSoftmax(x []float64) []float64 {
 	}
 	for i := range out {
 		out[i] /= sum
+	}
+	return out
+}
+
+// refTopK returns the k greatest values of a row, and their indices.
+func refTopK(x []float32, k int) []float32 {
+	var order []int
+	for i, v := range x {
+		if !math.IsInf(float64(v), -1) {
+			order = append(order, i)
+		}
+	}
+	isNaN := func(i int) bool { return x[i] != x[i] }
+	sort.SliceStable(order, func(a, b int) bool {
+		i, j := order[a], order[b]
+		return isNaN(i) && !isNaN(j) || x[i] > x[j]
+	})
+	out := make([]float32, 2*k)
+	for i := range k {
+		if out[i], out[k+i] = float32(math.Inf(-1)), -1; i < len(order) {
+			out[i], out[k+i] = x[order[i]], float32(order[i])
+		}
 	}
 	return out
 }

@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) backend.Backend, opts ...Option) 
 	}{
 		{"Elements", testElements},
 		{"Rows", testRows},
+		{"TopK", testTopK},
 		{"Shapes", testShapes},
 		{"Embed", testEmbed},
 		{"MatMul", testMatMul},

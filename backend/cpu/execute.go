@@ -35,6 +35,7 @@ type workspace struct {
 	element elementTask
 	norm    normTask
 	softmax softmaxTask
+	top     topTask
 	embed   embedTask
 	gather  gatherTask
 	rotate  rotateTask
@@ -98,6 +99,8 @@ func (d *device) dispatch(op graph.Op, in []backend.Operand, out backend.Operand
 		return d.unary(op.Kind(), 0, in, out)
 	case graph.Softmax:
 		return d.softmax(in, out)
+	case graph.TopK:
+		return d.topK(op, in, out)
 	case graph.RMSNorm:
 		return d.norm(op.Weight, out.Shape[0], op.Eps, in, out)
 	case graph.QKNorm:

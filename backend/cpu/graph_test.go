@@ -238,6 +238,7 @@ func (l layerShape) everyOp(t testing.TB, tokens int) *graph.Graph {
 	x = b.GetRows("tail", x, rows)
 	logits := b.MatMul("logits", x, graph.Weight{Name: "output", Type: "F16", In: l.dim, Out: l.vocab}, graph.Weight{})
 	b.Output(b.Softmax("probabilities", b.View("first", logits, 0, graph.ShapeOf(l.vocab))))
+	b.Output(b.TopK("top", logits, 5, l.vocab-1))
 	b.Output(logits)
 	b.Output(a)
 	built, err := b.Build()

@@ -116,6 +116,35 @@ func (d *device) softmax(in []backend.Operand, out backend.Operand) error {
 	return d.pool.run(&d.work.softmax, out.Shape.Rows(), costExp*width)
 }
 
+// topTask finds the greatest values of rows.
+type topTask struct {
+	out, x          []float32
+	k, width, among int
+}
+
+func (t *topTask) run(_ *kernels.Scratch, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		kernels.TopK(t.out[2*t.k*i:][:2*t.k], t.x[i*t.width:][:t.among])
+	}
+}
+
+func (d *device) topK(op graph.TopK, in []backend.Operand, out backend.Operand) error {
+	x, err := d.memory.floats(in[0])
+	if err != nil {
+		return err
+	}
+	o, err := d.memory.floats(out)
+	if err != nil {
+		return err
+	}
+	width, rows := in[0].Shape[0], in[0].Shape.Rows()
+	if op.K <= 0 || op.K > graph.MaxAmong || op.Among <= 0 || op.Among > min(width, graph.MaxAmong) || out.Shape != graph.ShapeOf(2*op.K, rows) {
+		return misshaped("%d of %d values of %v, result %v", op.K, op.Among, in[0].Shape, out.Shape)
+	}
+	d.work.top = topTask{out: o, x: x, k: op.K, width: width, among: op.Among}
+	return d.pool.run(&d.work.top, rows, costMove*op.Among)
+}
+
 type embedTask struct {
 	out   []float32
 	table *weight

@@ -26,6 +26,8 @@ func supports(op graph.Op, t graph.DType) bool {
 	case graph.Add, graph.Mul, graph.Scale, graph.Silu, graph.Gelu, graph.SwiGLU, graph.Softmax,
 		graph.RMSNorm, graph.Permute, graph.KVStore:
 		return true
+	case graph.TopK:
+		return op.K > 0 && op.Among > 0 && op.Among <= graph.MaxAmong
 	case graph.QKNorm:
 		return op.Heads > 0 && op.HeadDim > 0
 	case graph.Embed:

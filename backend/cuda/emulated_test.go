@@ -61,6 +61,47 @@ func TestOneLaunch(t *testing.T) {
 	}
 }
 
+// TestAnswerOneLaunch does so for an answer, whose tokens are chosen from the greatest logits: the
+// same ones as from all of them.
+func TestAnswerOneLaunch(t *testing.T) {
+	m := openModel(t, storyteller())
+	for name, opts := range map[string][]minfer.GenerateOption{
+		"greedy": {minfer.Temperature(0)}, "sampled": {minfer.Temperature(1), minfer.TopK(20)},
+		"all logits": {minfer.Temperature(1), minfer.TopK(20), minfer.LogProbs()},
+	} {
+		var tokens []minfer.Token
+		before, steps := 0, 0
+		for p, err := range newSession(t, m).GenerateTokens(t.Context(), someTokens, append(opts, minfer.MaxTokens(20), minfer.PastEnd())...) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens = append(tokens, p.Token)
+			if n := driver.Launches() - before; len(tokens) > 8 {
+				if steps++; n != 1 {
+					t.Errorf("%s: token %d took %d launches, want 1", name, len(tokens), n)
+				}
+			}
+			before = driver.Launches()
+		}
+		if steps == 0 {
+			t.Errorf("%s: no steps", name)
+		}
+		if name == "sampled" {
+			opts = append(opts, minfer.LogProbs())
+			var all []minfer.Token
+			for p, err := range newSession(t, m).GenerateTokens(t.Context(), someTokens, append(opts, minfer.MaxTokens(20), minfer.PastEnd())...) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, p.Token)
+			}
+			if fmt.Sprint(all) != fmt.Sprint(tokens) {
+				t.Errorf("from the greatest logits %v, from all %v", tokens, all)
+			}
+		}
+	}
+}
+
 // again runs tests of this program in a process of its own, since the emulated driver reads its
 // settings once, and some mistakes end the process.
 func again(t *testing.T, run string, env ...string) ([]byte, error) {
@@ -85,7 +126,7 @@ func TestOrders(t *testing.T) {
 	if inner(t) || testing.Short() {
 		t.Skip("it runs the other tests")
 	}
-	tests := "^(TestConformance|TestReplay|TestBits)$/^(Rows|MatMulBatch|Attention|AttentionSpans|Fused|KV|WrongCalls)?$"
+	tests := "^(TestConformance|TestReplay|TestBits)$/^(Rows|TopK|MatMulBatch|Attention|AttentionSpans|Fused|KV|WrongCalls)?$"
 	for _, env := range [][]string{
 		{"GPUEMU_ORDER=rev", "GPUEMU_STREAMS=eager"},
 		{"GPUEMU_ORDER=rand:1", "GPUEMU_CC=75"},
@@ -107,6 +148,7 @@ func TestDroppedBarriers(t *testing.T) {
 	tests := map[string]string{
 		"attention.cu": "^TestConformance$/^(Attention|AttentionSpans)$",
 		"rows.cu":      "^TestConformance$/^Rows$",
+		"top.cu":       "^TestConformance$/^TopK$",
 		"floats.cu":    "^TestOrderOfSums$/^F32",
 		"matmul.cu":    "^(TestConformance|TestOrderOfSums)$/^(Fused|Q4_K)$/FFN|tokens",
 		"tensor.cu":    "^TestOrderOfSums$/^Q4_K",

@@ -111,6 +111,8 @@ func (d *device) dispatch(op graph.Op, in []backend.Operand, out backend.Operand
 		return d.unary("gelu", in, out)
 	case graph.Softmax:
 		return d.softmax(in, out)
+	case graph.TopK:
+		return d.topK(op, in, out)
 	case graph.RMSNorm:
 		return d.norm(op.Weight, out.Shape[0], op.Eps, in, out)
 	case graph.QKNorm:

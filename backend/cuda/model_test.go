@@ -106,7 +106,7 @@ func readJSON(t testing.TB, path string, v any) {
 // onlyHere fails if a graph of the model has a node on another device than the GPU.
 func onlyHere(t testing.TB, m *minfer.Model) {
 	t.Helper()
-	for _, p := range []graph.Params{{Tokens: 1}, {Tokens: 5}, {Tokens: 5, ExplicitSpan: true}} {
+	for _, p := range []graph.Params{{Tokens: 1}, {Tokens: 5}, {Tokens: 5, ExplicitSpan: true}, {Tokens: 1, Top: 1}, {Tokens: 5, Outputs: 5, Top: 64}} {
 		g, err := m.Graph(p)
 		if err != nil {
 			t.Fatal(err)

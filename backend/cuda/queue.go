@@ -201,6 +201,7 @@ func (k *loader) open(major, shared int) error {
 	for module, names := range map[string][]string{
 		"rows": {"add", "mul", "scale", "silu", "gelu", "swiglu", "quantize", "norm_wide", "norm_narrow", "softmax", "get_rows", "permute",
 			"angles", "rope", "kv_store", "finish_qkv", "spread"},
+		"top":       {"top_parts", "top_join"},
 		"attention": {"attend_rows", "attend_parts", "join_parts"},
 	} {
 		for _, name := range names {

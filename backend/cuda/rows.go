@@ -150,6 +150,37 @@ func (d *device) softmax(in []backend.Operand, out backend.Operand) error {
 	return nil
 }
 
+// topKeys is the length of the pieces of a row.
+const topKeys = 2048
+
+func (d *device) topK(op graph.TopK, in []backend.Operand, out backend.Operand) error {
+	if !supportsTopK(op) {
+		return backend.ErrUnsupported
+	}
+	x, err := d.memory.floats(in[0])
+	if err != nil {
+		return err
+	}
+	o, err := d.memory.floats(out)
+	if err != nil {
+		return err
+	}
+	width, rows := in[0].Shape[0], in[0].Shape.Rows()
+	if op.Among > width || out.Shape != graph.ShapeOf(2*op.K, rows) {
+		return misshaped("%d of %d values of %v, result %v", op.K, op.Among, in[0].Shape, out.Shape)
+	}
+	pieces := (op.Among + topKeys - 1) / topKeys
+	parts, err := d.room(scratchTop, 8*rows*pieces*op.K)
+	if err != nil {
+		return err
+	}
+	d.launch(d.kernels.base("top_parts"), rows, pieces, 1, threads, 8*topKeys).
+		Ptr(parts).Ptr(x.ptr).Int(width).Int(op.Among).Int(op.K)
+	d.launch(d.kernels.base("top_join"), rows, 1, 1, threads, 8*topKeys).
+		Ptr(o.ptr).Ptr(x.ptr).Ptr(parts).Int(width).Int(pieces * op.K).Int(op.K)
+	return nil
+}
+
 func (d *device) embed(op *graph.Embed, in []backend.Operand, out backend.Operand) error {
 	table, err := d.weightMatrix(op.Weight, op.Type, op.Dim, op.Vocab)
 	if err != nil {

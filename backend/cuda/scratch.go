@@ -11,6 +11,7 @@ const (
 	scratchKeys   // of fused projections
 	scratchValues // likewise, or up of a feed-forward
 	scratchParts  // of attention
+	scratchTop    // keys of the greatest values of pieces
 	numScratch
 )
 

@@ -13,6 +13,8 @@ const (
 	maxIn = 1 << 16
 	// maxHeadDim is the longest head that attention has room for.
 	maxHeadDim = 256
+	// maxTop is the most that TopK finds: half of the keys of kernels/top.cu.
+	maxTop = topKeys / 2
 	// maxPositions bounds positions to what angles are computed for with full precision.
 	maxPositions = 1 << 20
 )
@@ -37,6 +39,8 @@ func supports(op graph.Op, t graph.DType) bool {
 	case graph.Add, graph.Mul, graph.Scale, graph.Silu, graph.Gelu, graph.SwiGLU, graph.Softmax,
 		graph.RMSNorm, graph.Permute, graph.KVStore:
 		return true
+	case graph.TopK:
+		return supportsTopK(op)
 	case graph.QKNorm:
 		return op.Heads > 0 && op.HeadDim > 0
 	case graph.Embed:
@@ -67,6 +71,10 @@ func supportsWeight(format string, in, out int) bool {
 		return false
 	}
 	return f.Group == 0 || in%kernels.BlockSize == 0
+}
+
+func supportsTopK(op graph.TopK) bool {
+	return op.K > 0 && op.K <= maxTop && op.Among > 0 && op.Among <= graph.MaxAmong
 }
 
 func supportsRoPE(r graph.RoPE) bool {

@@ -202,6 +202,8 @@ func (g *generator) apply(k graph.Kind, x graph.NodeID) graph.NodeID {
 			Gate: graph.Projection(g.weight("gate", width, 2*width), graph.Weight{}),
 			Up:   graph.Projection(g.weight("up", width, 2*width), graph.Weight{}),
 		}, x)
+	case graph.KindTopK:
+		return g.TopK(name, x, 1+g.rng.IntN(4), 1+g.rng.IntN(shape[0]))
 	}
 	return graph.None // loads and attention come with the stores
 }

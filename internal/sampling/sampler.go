@@ -200,7 +200,7 @@ func (s *Sampler) Sample(logits []float32) (Token, error) {
 		}
 	}
 
-	token := Token{ID: best, LogProb: float32(math.NaN())}
+	token := Token{ID: best, LogProb: unknown}
 	switch {
 	case s.params.IsGreedy():
 	case s.params.Mirostat.Enabled:
@@ -213,6 +213,52 @@ func (s *Sampler) Sample(logits []float32) (Token, error) {
 		token.LogProb = logProb(model, token.ID)
 	}
 	return token, nil
+}
+
+// unknown is the log-probability of a token that nobody asked for.
+var unknown = float32(math.NaN())
+
+// Enough returns how many of the greatest logits Sample makes do with, or 0 if it looks at all of
+// them: 1 when greedy and K when top-k comes first, unless something changes single logits or the
+// token's log-probability is wanted.
+func (s *Sampler) Enough() int {
+	p := &s.params
+	switch {
+	case s.constraint != nil, len(s.bias) > 0, p.Penalties.active(), p.DRY.active(), p.LogProbs:
+		return 0
+	case p.IsGreedy():
+		return 1
+	case p.Mirostat.Enabled, p.TopK >= s.vocab:
+		return 0
+	}
+	return p.TopK
+}
+
+// SampleTop is Sample for a row of which only the greatest logits are known, with their ids: at
+// least Enough of them, which must not be 0, from among the first Vocab entries. The greatest comes
+// first, NaN before all else, and of equal ones that with the lower id. It chooses what Sample
+// chooses from the whole row.
+//
+// Ok is false, and the state unchanged, if Sample has an error for the row, or has to see all of it.
+func (s *Sampler) SampleTop(logits []float32, ids []int32) (token Token, ok bool) {
+	n := s.Enough()
+	if n == 0 || len(logits) == 0 || len(logits) != len(ids) || !(logits[0] > negInf && logits[0] <= math.MaxFloat32) {
+		return Token{}, false
+	}
+	token = Token{ID: ids[0], LogProb: unknown}
+	if !s.params.IsGreedy() {
+		s.cands = s.cands[:0]
+		for i, x := range logits[:min(n, len(logits))] {
+			if x > negInf {
+				s.cands = append(s.cands, candidate{id: ids[i], x: x})
+			}
+		}
+		sortByID(s.cands)
+		s.weigh(logits[0])
+		s.truncate(logits[0])
+		token.ID = s.draw()
+	}
+	return token, true
 }
 
 // nothingLeft explains why an edited row has no best token. Edits of our own

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -1189,5 +1190,89 @@ func BenchmarkSumExp(b *testing.B) {
 	row := normal(rand.New(rand.NewPCG(1, 0)), 151936, 2.5)
 	for b.Loop() {
 		sumExp(row, 12, 1)
+	}
+}
+
+// greatest returns the k greatest logits, NaN first, with their ids.
+func greatest(row []float32, k int) (logits []float32, ids []int32) {
+	for i := range row {
+		ids = append(ids, int32(i))
+	}
+	rank := func(id int32) float64 {
+		if x := row[id]; x == x {
+			return float64(x)
+		}
+		return math.MaxFloat64
+	}
+	slices.SortStableFunc(ids, func(a, b int32) int { return cmp.Compare(rank(b), rank(a)) })
+	ids = ids[:min(k, len(ids))]
+	for _, id := range ids {
+		logits = append(logits, row[id])
+	}
+	return logits, ids
+}
+
+// SampleTop chooses from the greatest logits what Sample chooses from all, with the same random
+// numbers left over, or says that it cannot.
+func TestSampleTop(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	pick := func(values ...float32) float32 { return values[rng.IntN(len(values))] }
+	some := 0
+	for round := range 3000 {
+		vocab := 1 + rng.IntN(90)
+		p := with(func(p *Params) {
+			p.Seed = uint64(round)
+			p.Temperature = pick(0, 0.7, 1, 2)
+			p.TopK = rng.IntN(70)
+			p.TopP = pick(1, 0.9, 0.3, 0)
+			p.MinP = pick(0, 0.05, 1)
+			p.TypicalP = pick(1, 1, 0.5)
+			p.XTC = XTC{Probability: pick(0, 0.5, 1), Threshold: pick(0.01, 0.2)}
+			p.Penalties.Repeat = pick(1, 1, 1, 1.1)
+			p.DRY.Multiplier = pick(0, 0, 0, 1)
+			p.LogProbs = rng.IntN(9) == 0
+			p.Mirostat.Enabled = rng.IntN(9) == 0
+			if rng.IntN(9) == 0 {
+				p.LogitBias = map[int32]float32{0: 1}
+			}
+		})
+		all, top := mustNew(t, p, vocab), mustNew(t, p, vocab)
+		for range 4 {
+			row := normal(rng, vocab, 2)
+			for i := range row {
+				row[i] = float32(math.Round(float64(row[i]*4))) / 4 // many equals
+			}
+			if x := pick(0, 0, nan, inf, -inf, -inf); x != 0 {
+				for range 1 + rng.IntN(vocab) {
+					row[rng.IntN(vocab)] = x
+				}
+			}
+			found, ids := greatest(row, max(1, top.Enough())+rng.IntN(5))
+			want, err := all.Sample(row)
+			got, ok := top.SampleTop(found, ids)
+			if ok != (err == nil && top.Enough() > 0) {
+				t.Fatalf("%+v: ok is %v, Sample's error %v", p, ok, err)
+			}
+			if top.Enough() == 0 {
+				if got, err = top.Sample(row); err != nil {
+					continue
+				}
+			} else if some++; !ok {
+				continue
+			}
+			if got.ID != want.ID {
+				t.Fatalf("%+v of %v: chose %d, want %d", p, row, got.ID, want.ID)
+			}
+			all.Accept(want.ID)
+			top.Accept(want.ID)
+		}
+		a, _ := all.MarshalBinary()
+		b, _ := top.MarshalBinary()
+		if string(a) != string(b) {
+			t.Fatalf("%+v: the states differ", p)
+		}
+	}
+	if some < 3000 {
+		t.Errorf("only %d rows were chosen from by their greatest logits", some)
 	}
 }

@@ -12,10 +12,15 @@ type candidate struct {
 // shape leaves in s.cands the tokens that survive truncation, by ascending id
 // and with the weights to draw by. best is the id of the greatest logit.
 func (s *Sampler) shape(row []float32, best int32) {
-	p := &s.params
 	s.gather(row, best)
+	s.truncate(row[best])
+}
+
+// truncate is what comes after gather. Top is the greatest logit.
+func (s *Sampler) truncate(top float32) {
+	p := &s.params
 	if p.TypicalP < 1 {
-		s.typical(float64(p.TypicalP), row[best])
+		s.typical(float64(p.TypicalP), top)
 	}
 	if p.TopP < 1 {
 		s.topP(float64(p.TopP))

@@ -12,6 +12,7 @@ extern "C" int minfer_cuda_init_error(void) { return 0; }
 #include "kernels/attention.cu"
 #include "kernels/floats.cu"
 #include "kernels/roofs.cu"
+#include "kernels/top.cu"
 #define FORMAT Q4_0
 #include "kernels/matmul.cu"
 #include "kernels/tensor.cu"

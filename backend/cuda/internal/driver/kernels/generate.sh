@@ -14,7 +14,7 @@ ptx() { # name source target:isa definition
   "$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_${3%:*} -Xclang -target-feature -Xclang +ptx${3#*:} \
     -nocudainc -nocudalib -nostdinc++ -O3 -ffp-contract=off -Wall -Wno-pass-failed -Wno-unused-function ${4:-} -S -o "$out/$1.sm_${3%:*}.ptx" "$2"
 }
-for name in rows attention floats roofs; do ptx $name $name.cu 75:65; done
+for name in rows attention floats roofs top; do ptx $name $name.cu 75:65; done
 ptx roofs roofs.cu 80:70
 for format in Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4; do
   ptx $format matmul.cu 75:65 -DFORMAT=$format
