@@ -2,16 +2,12 @@
 
 package metal
 
-// #include <stdlib.h>
 // #include "bridge.h"
 import "C"
 
 import (
 	"fmt"
 	"unsafe"
-
-	"github.com/progrium/darwinkit/macos/metal"
-	"github.com/progrium/darwinkit/objc"
 )
 
 // commands collects the dispatches of a split and hands them to the device as one command buffer when somebody has to
@@ -36,7 +32,7 @@ type label struct{ node, kernel string }
 
 // batch is what goes into a command buffer.
 type batch struct {
-	buffer     metal.CommandBufferObject
+	buffer     object
 	dispatches []C.metal_dispatch
 	labels     []label // of dispatches
 }
@@ -96,28 +92,20 @@ func (c *commands) flush() (err error) {
 }
 
 // commit makes a command buffer of dispatches and commits it. The caller owns it.
-func (c *commands) commit(dispatches []C.metal_dispatch, labels []label) (buffer metal.CommandBufferObject, err error) {
-	objc.WithAutoreleasePool(func() {
-		buffer = c.gpu.queue.CommandBuffer()
-		encoder := buffer.ComputeCommandEncoderWithDispatchType(metal.DispatchTypeConcurrent)
-		text := C.metal_encode(encoder.Ptr(), &dispatches[0], C.int(len(dispatches)))
-		metal.CommandEncoderObject{Object: encoder.Object}.EndEncoding() // darwinkit's compute encoder does not have it
-		if text != nil {
-			err = c.failure(labels, C.GoString(text))
-			C.free(unsafe.Pointer(text))
-			return
-		}
-		buffer.Commit()
-		buffer.Retain()
-	})
-	return buffer, err
+func (c *commands) commit(dispatches []C.metal_dispatch, labels []label) (object, error) {
+	var failure *C.char
+	buffer := C.metal_commit(c.gpu.queue, &dispatches[0], C.int(len(dispatches)), &failure)
+	if buffer == nil {
+		return nil, c.failure(labels, taken(failure))
+	}
+	return buffer, nil
 }
 
 // finish waits until all commands are done, and returns the first failure among them.
 func (c *commands) finish() error {
 	err := c.flush()
 	for _, b := range c.running {
-		if text := settle(b.buffer); text != "" && err == nil {
+		if text := taken(C.metal_finish(b.buffer)); text != "" && err == nil {
 			err = c.locate(b, text)
 		}
 		c.spare = append(c.spare, batch{dispatches: b.dispatches[:0], labels: b.labels[:0]})
@@ -127,21 +115,6 @@ func (c *commands) finish() error {
 	return err
 }
 
-// settle waits for a command buffer, gives it up and returns Metal's text if it failed.
-func settle(buffer metal.CommandBufferObject) (text string) {
-	objc.WithAutoreleasePool(func() {
-		buffer.WaitUntilCompleted()
-		if buffer.Status() == metal.CommandBufferStatusError {
-			text = "no reason was given"
-			if failure := buffer.Error(); !failure.IsNil() {
-				text = failure.LocalizedDescription()
-			}
-		}
-		buffer.Release()
-	})
-	return text
-}
-
 // locate looks for the dispatch for which a command buffer failed.
 func (c *commands) locate(b batch, text string) error {
 	for i := range b.dispatches {
@@ -149,7 +122,7 @@ func (c *commands) locate(b batch, text string) error {
 		if err != nil {
 			return err
 		}
-		if again := settle(buffer); again != "" {
+		if again := taken(C.metal_finish(buffer)); again != "" {
 			return c.failure(b.labels[i:i+1], again)
 		}
 	}
@@ -190,10 +163,10 @@ func (c *commands) add(d *dispatch) error {
 		return fmt.Errorf("metal: kernel %s needs %d threads in a threadgroup, the device runs it with %d at most", d.kernel, d.threads, p.maxThreads)
 	}
 	var n C.metal_dispatch
-	n.pipeline = p.state.Ptr()
+	n.pipeline = p.state
 	for _, list := range [2][]region{d.reads, d.writes} {
 		for _, r := range list {
-			n.buffer[n.buffers] = r.block.buffer.Ptr()
+			n.buffer[n.buffers] = r.block.buffer
 			n.offset[n.buffers] = C.uint64_t(r.from)
 			n.buffers++
 		}

@@ -3,7 +3,7 @@
 //	import _ "github.com/minfer/minfer/backend/metal"
 //
 // It is a module of its own, so a program that does not import it has nothing of it. It reaches Metal through
-// github.com/progrium/darwinkit, which needs cgo. Built for another system, or without cgo, the device is registered all the
+// a little Objective-C (bridge.m), which needs cgo. Built for another system, or without cgo, the device is registered all the
 // same, and says why it cannot be used when somebody asks for it.
 //
 // # Results
@@ -38,6 +38,6 @@
 //
 // # Tests without a Mac
 //
-// With the build tag metalemu, on Linux, package emu stands in for Metal and the same Go code, kernels and darwinkit run on
-// the CPU. See docs/devices.md.
+// With the build tag metalemu, on Linux, package emu stands in for Metal and the same Go code, Objective-C and kernels run
+// on the CPU. See docs/devices.md.
 package metal

@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/minfer/minfer v0.0.0
-	github.com/progrium/darwinkit v0.5.0
 	golang.org/x/exp v0.0.0-20250819193227-8b4c13bb791b
 )
 

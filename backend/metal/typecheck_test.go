@@ -18,18 +18,17 @@ import (
 	"testing"
 )
 
-// TestDarwinTypes checks the types of the package as it is built on a Mac, tests included, against those of darwinkit. No
-// compiler for a Mac is needed: what lies behind cgo is taken to have any type.
+// TestDarwinTypes checks the types of the package as it is built on a Mac, tests included. No compiler for a Mac is needed:
+// what lies behind cgo is taken to have any type.
 func TestDarwinTypes(t *testing.T) {
 	packages := listDarwin(t)
 	if faults := typecheck(packages, nil); len(faults) > 0 {
 		t.Fatalf("on a Mac:\n%v", errors.Join(faults...))
 	}
 	for _, mistake := range []struct{ file, old, new, want string }{
-		{"gpu.go", "g.device.NewCommandQueue()", "g.device.NewComandQueue()", "NewComandQueue undefined"},
-		{"gpu.go", "options.SetFastMathEnabled(false)", "options.SetFastMathEnabled(0)", "cannot use 0"},
-		{"gpu.go", "NewBufferWithLengthOptions(uint(size), ", "NewBufferWithLengthOptions(", "not enough arguments"},
-		{"commands.go", "metal.CommandEncoderObject{Object: encoder.Object}.EndEncoding()", "encoder.EndEncoding()", "EndEncoding undefined"},
+		{"gpu.go", "errors.New(\"this machine", "errors.Knew(\"this machine", "undefined: errors.Knew"},
+		{"gpu.go", "&pipeline{state, int(threads)}", "&pipeline{state, int(threads), 0}", "too many values"},
+		{"commands.go", "c.failure(labels, taken(failure))", "c.failure(taken(failure))", "not enough arguments"},
 		{"device_test.go", "return openDevice(t)", "return openDevice()", "not enough arguments"},
 	} {
 		text, err := os.ReadFile(mistake.file)
@@ -139,4 +138,46 @@ func typecheck(packages []*listed, replaced map[string]string) (faults []error) 
 		done[p.ImportPath], _ = conf.Check(p.ImportPath, files, parsed, nil)
 	}
 	return faults
+}
+
+// TestBridge checks the Objective-C against what is declared of Metal, on machines that have what that takes (emu/env).
+func TestBridge(t *testing.T) {
+	check := func(text string) (string, error) {
+		file := filepath.Join(t.TempDir(), "bridge.m")
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("./emu/toolchain/cc", "-Wall", "-Werror", "-fsyntax-only", "-I.", file).CombinedOutput()
+		return string(out), err
+	}
+	_, clang := exec.LookPath("clang-14")
+	if _, gnustep := os.Stat("/usr/include/GNUstep"); clang != nil || gnustep != nil {
+		if os.Getenv("MINFER_REQUIRE_METALEMU") != "" {
+			t.Fatal("clang-14 or GNUstep is missing")
+		}
+		t.Skip("needs clang-14 and GNUstep")
+	}
+	text, err := os.ReadFile("bridge.m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := check(string(text)); err != nil {
+		t.Fatal(out)
+	}
+	for _, mistake := range []struct{ old, new, want string }{
+		{"newCommandQueue]", "newComandQueue]", "not found"},
+		{"options:options error:&error", "options:error error:&error", "incompatible pointer types"},
+		{"newBufferWithLength:size options:MTLResourceStorageModeShared]", "newBufferWithLength:size]", "not found"},
+		{"[c status] == ", "[c state] == ", "not found"},
+		{"text([[c error] localizedDescription])", "text([c error])", "incompatible pointer types"},
+	} {
+		spoilt := strings.Replace(string(text), mistake.old, mistake.new, 1)
+		if spoilt == string(text) {
+			t.Errorf("bridge.m has no %q", mistake.old)
+			continue
+		}
+		if out, err := check(spoilt); err == nil || !strings.Contains(out, mistake.want) {
+			t.Errorf("with %s, the compiler says %v %s, want %q", mistake.new, err, out, mistake.want)
+		}
+	}
 }

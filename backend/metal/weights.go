@@ -221,12 +221,10 @@ func (d *device) mapWindow(tensors []*weight, first uintptr, size int) error {
 	if size > d.gpu.maxBuffer {
 		return misfit(tensors[0].source.Name, "%d bytes with the pages around them, the device has buffers of %d", size, d.gpu.maxBuffer)
 	}
-	data := unsafe.Pointer(unsafe.SliceData(tensors[0].source.Data))
-	block, err := d.gpu.mapBlock(unsafe.Add(data, -int(uintptr(data)-first)), size)
+	block, err := d.gpu.mapBlock(first, size)
 	if err != nil {
 		return &WeightError{Weight: tensors[0].source.Name, Err: err}
 	}
-	block.constant = true
 	w := &window{block: block}
 	for _, k := range tensors {
 		w.pin.Pin(unsafe.SliceData(k.source.Data))

@@ -2,13 +2,11 @@
 
 // A Metal device as Objective-C classes that answer the messages which the backend sends, and refuse what Metal forbids. Commands
 // run when somebody waits for them, or when they are committed: never both, so that work which counts on either is found.
-#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include "device.h"
 #include "scheduler.h"
-
-typedef struct { NSUInteger width, height, depth; } MTLSize;
 
 struct metalemu_settings metalemu_settings;
 struct metalemu_counters metalemu_counters;
@@ -332,11 +330,8 @@ enum { page = 4096, alignment = 64 };
 }
 @end
 
-id MTLCreateSystemDefaultDevice(void) { return metalemu_settings.absent ? nil : [EmuDevice new]; }
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) { return metalemu_settings.absent ? nil : [EmuDevice new]; }
 
-// Made by name.
-@interface MTLCompileOptions : NSObject
-@end
 @implementation MTLCompileOptions
 - (void)setFastMathEnabled:(BOOL)on {
   if (on) misuse(@"fast math: results would depend on the compiler");

@@ -2,11 +2,11 @@
 //
 // # What it is
 //
-// On Linux, and with the build tag metalemu, darwinkit is built against GNUstep (emu/env has the compilers that takes), and
-// the classes of a Metal device, its queue, command buffers and encoders are in device.m. A library is compiled from its
-// source when the device is opened, as on a Mac: Translate makes C++ of it, g++ compiles that against a stand-in for
-// Metal's standard library (include/), and the scheduler runs the threads of a threadgroup as fibers, which switch where
-// they wait for each other.
+// On Linux, and with the build tag metalemu, the device's Objective-C is built against GNUstep (emu/env has the compilers
+// that takes) and a header that declares what it uses of Metal. The classes of a Metal device, its queue, command buffers
+// and encoders are in device.m. A library is compiled from its source when the device is opened, as on a Mac: Translate
+// makes C++ of it, g++ compiles that against a stand-in for Metal's standard library (include/), and the scheduler runs the
+// threads of a threadgroup as fibers, which switch where they wait for each other.
 //
 // # What it finds
 //
