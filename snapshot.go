@@ -25,8 +25,8 @@ import (
 //	u8 element type of keys and values, u32 layers, u32 features of a row
 //	u64 tokens, u64 of them evaluated
 //	the tokens, i32 each
-//	for each layer, if any token is evaluated: u16 ID of its device, then the keys and
-//	the values block by block, in the device's layout
+//	for each layer, if any token is evaluated: u16 0xffff, then the keys and the values block by
+//	block, rows of cells; or the ID of a device that does not know that order, and its own
 //	u32 CRC-32C of all that
 //
 // Only whole blocks are saved: the rest of a block that is partly in use may hold what
@@ -179,9 +179,19 @@ func (e *snapshotWriter) layer(s *Session, layer, saved int) {
 		e.err = err
 		return
 	}
+	order, _ := s.model.kvDevice(layer).(backend.KVOrder)
+	if order != nil {
+		id = inRows
+	}
 	e.bytes([]byte{byte(id), byte(id >> 8)})
 	err = s.eachBlock(layer, saved, func(at int, k, v []byte) error {
-		err := s.withCells(func() error { return s.cache.alloc.ReadKV(layer, s.cells.Cell(at), backend.KVBlock, k, v) })
+		err := s.withCells(func() error {
+			err := s.cache.alloc.ReadKV(layer, s.cells.Cell(at), backend.KVBlock, k, v)
+			if kv, ok := s.cache.alloc.KVPair(layer); err == nil && ok && order != nil {
+				err = order.KVToRows(kv, k, v)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -192,6 +202,14 @@ func (e *snapshotWriter) layer(s *Session, layer, saved int) {
 	if err != nil {
 		e.err = err
 	}
+}
+
+// inRows stands for a device ID where a layer is saved in the order of backend.KVOrder.
+const inRows backend.ID = 0xffff
+
+// kvDevice returns the device that holds a layer's regions.
+func (m *Model) kvDevice(layer int) backend.Backend {
+	return m.engine.devices[m.engine.deviceIndex(m.engine.layers[layer])]
 }
 
 // kvDeviceID returns the ID of the kind of device that holds a layer's regions.
@@ -256,7 +274,9 @@ func (m *Model) identity() ([sha256.Size]byte, error) {
 }
 
 // Restore makes a session from one that was saved with Session.Save, on the same model
-// and the same kinds of device. The context of the options has to hold its tokens. More
+// and the same kinds of device, or any others that implement
+// backend.KVOrder, as the CPU and CUDA do; on another kind, what follows is the same up to rounding.
+// The context of the options has to hold its tokens. More
 // of r may be read than the session takes.
 //
 // An error that wraps ErrSnapshot says what does not fit or is damaged.
@@ -410,9 +430,14 @@ func (d *snapshotReader) layers(s *Session, evaluated int) error {
 		if err != nil {
 			return err
 		}
-		saved := d.scratch[:2]
-		if d.bytes(saved); d.err == nil && backend.ID(binary.LittleEndian.Uint16(saved)) != id {
+		order, _ := s.model.kvDevice(layer).(backend.KVOrder)
+		d.bytes(d.scratch[:2])
+		saved := backend.ID(binary.LittleEndian.Uint16(d.scratch[:2]))
+		if d.err == nil && saved != id && (saved != inRows || order == nil) {
 			return snapshotErrorf("layer %d was saved by a device of another kind", layer)
+		}
+		if saved != inRows {
+			order = nil
 		}
 		err = s.eachBlock(layer, evaluated, func(at int, k, v []byte) error {
 			d.bytes(k)
@@ -420,7 +445,14 @@ func (d *snapshotReader) layers(s *Session, evaluated int) error {
 			if d.err != nil {
 				return d.failure()
 			}
-			return s.withCells(func() error { return c.alloc.WriteKV(layer, s.cells.Cell(at), backend.KVBlock, k, v) })
+			return s.withCells(func() error {
+				if kv, ok := c.alloc.KVPair(layer); ok && order != nil {
+					if err := order.KVFromRows(kv, k, v); err != nil {
+						return err
+					}
+				}
+				return c.alloc.WriteKV(layer, s.cells.Cell(at), backend.KVBlock, k, v)
+			})
 		})
 		if err != nil {
 			return err

@@ -173,7 +173,7 @@ func (a *Allocator) move(d backend.Backend, dst, src backend.Buffer) error {
 }
 
 // ReadKV copies cells of a layer's regions to k and v, in the device's own layout, which only
-// the same kind of device can read. First and cells are multiples of backend.KVBlock, and k
+// the same kind of device can read: see backend.KVOrder. First and cells are multiples of backend.KVBlock, and k
 // and v have BlockBytes for every block.
 func (a *Allocator) ReadKV(layer, first, cells int, k, v []byte) error {
 	return a.transfer(layer, first, cells, k, v, func(d backend.Backend, b backend.Buffer, host []byte) error {

@@ -149,6 +149,16 @@ type MemoryMeter interface {
 	FreeMemory() (int64, error)
 }
 
+// KVOrder is a device that can bring a block of its key and value regions into an order that all
+// such devices share, so that sessions saved on one load on another: KVBlock rows of Width elements,
+// one for each cell, keys and values likewise.
+type KVOrder interface {
+	// KVToRows rearranges the bytes of a block of keys and of one of values, as ReadHost gave
+	// them, in place. KVFromRows is its inverse. Neither touches the device.
+	KVToRows(kv *KV, k, v []byte) error
+	KVFromRows(kv *KV, k, v []byte) error
+}
+
 // Capturer is a device that must be told when values of nodes will be read in
 // between, so that it leaves out shortcuts that would make them unreadable.
 type Capturer interface {

@@ -1,10 +1,14 @@
 package backendtest
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"testing"
 
+	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/quant"
 )
@@ -242,6 +246,67 @@ func testKV(t *testing.T, suite *suite) {
 			s.near("values after a store to another layer", s.mustAttend(a, st), want, 0)
 		})
 	}
+}
+
+// testKVOrder checks the order that saved sessions have.
+func testKVOrder(t *testing.T, suite *suite) {
+	for _, kvType := range kvTypes {
+		for _, dim := range []int{8, 12, 7, 40} {
+			t.Run(fmt.Sprintf("%v/%d", kvType, dim), func(t *testing.T) {
+				s := suite.start(t)
+				order, ok := s.b.(backend.KVOrder)
+				if !ok {
+					t.Skipf("%s does not know the order", s.b.Name())
+				}
+				a := newAttending(graph.Attention{Heads: 3, KVHeads: 3, HeadDim: dim, Scale: 1, ExplicitSpan: true}, 64, kvType)
+				s.needAttention(a)
+				cells := make([]int32, 64)
+				for i := range cells {
+					cells[i] = int32((i*37 + 5) % 64)
+				}
+				s.store(a, a.randomStep(12, make([]int32, len(cells)), cells))
+				kv := s.kv[0]
+				n := backend.KVBlock * kv.Type.Bytes(kv.Width)
+				k, v := make([]byte, n), make([]byte, n)
+				for block := range 64 / backend.KVBlock {
+					if err := errors.Join(s.b.ReadHost(k, kv.K.Slice(block*n, n)), s.b.ReadHost(v, kv.V.Slice(block*n, n))); err != nil {
+						t.Fatal(err)
+					}
+					own := [2][]byte{bytes.Clone(k), bytes.Clone(v)}
+					if err := order.KVToRows(kv, k, v); err != nil {
+						t.Fatal(err)
+					}
+					at := block * backend.KVBlock * kv.Width
+					s.equal("keys", decoded(k, kvType), a.ref.k[at:at+backend.KVBlock*kv.Width])
+					s.equal("values", decoded(v, kvType), a.ref.v[at:at+backend.KVBlock*kv.Width])
+					if err := order.KVFromRows(kv, k, v); err != nil {
+						t.Fatal(err)
+					}
+					if !bytes.Equal(k, own[0]) || !bytes.Equal(v, own[1]) {
+						t.Fatal("a block comes back from rows differently")
+					}
+				}
+				if err := order.KVToRows(kv, k[:n-1], v); err == nil {
+					t.Error("less than a block was accepted")
+				}
+				if err := order.KVFromRows(kv, k, nil); err == nil {
+					t.Error("no values were accepted")
+				}
+			})
+		}
+	}
+}
+
+// decoded returns elements of F16 or F32.
+func decoded(raw []byte, t graph.DType) (f []float32) {
+	for ; len(raw) > 0; raw = raw[t.Bytes(1):] {
+		if t == graph.F16 {
+			f = append(f, quant.F16ToF32(binary.LittleEndian.Uint16(raw)))
+		} else {
+			f = append(f, math.Float32frombits(binary.LittleEndian.Uint32(raw)))
+		}
+	}
+	return f
 }
 
 // gather returns the rows of the cells.

@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) backend.Backend, opts ...Option) 
 		{"MatMulBatch", testMatMulBatch},
 		{"RoPE", testRoPE},
 		{"KV", testKV},
+		{"KVOrder", testKVOrder},
 		{"Attention", testAttention},
 		{"AttentionSpans", testSpans},
 		{"AttentionBatch", testAttentionBatch},

@@ -48,15 +48,46 @@ func (k *KVRegion) Cells() int { return (len(k.F16) + len(k.F32)) / k.Dim }
 // at the same distance, and that distance.
 func (k *KVRegion) place(cell, d int) (at, n, stride int) {
 	in, first := cell%kvBlock, cell-cell%kvBlock
-	switch {
-	case first+kvBlock > k.Cells():
+	if first+kvBlock > k.Cells() {
 		return cell*k.Dim + d, k.Dim - d, 1
-	case k.Keys:
-		return first*k.Dim + d*kvBlock + in, k.Dim - d, kvBlock
+	}
+	at, n, stride = placeInBlock(k.Dim, k.Keys, in, d)
+	return first*k.Dim + at, n, stride
+}
+
+// placeInBlock is place for a cell of a block.
+func placeInBlock(dim int, keys bool, cell, d int) (at, n, stride int) {
+	if keys {
+		return d*kvBlock + cell, dim - d, kvBlock
 	}
 	group := d - d%kvBlock
-	width := min(kvBlock, k.Dim-group)
-	return first*k.Dim + group*kvBlock + in*width + d - group, group + width - d, 1
+	width := min(kvBlock, dim-group)
+	return group*kvBlock + cell*width + d - group, group + width - d, 1
+}
+
+// BlockToRows writes the block of 16 cells of a region, whose elements of so many bytes are rows of
+// dim, as 16 rows one after the other. BlockFromRows is its inverse.
+func BlockToRows(rows, block []byte, dim, size int, keys bool) {
+	eachPart(dim, size, keys, func(row, at, n int) { copy(rows[row:row+n], block[at:]) })
+}
+
+// BlockFromRows is the inverse of BlockToRows.
+func BlockFromRows(block, rows []byte, dim, size int, keys bool) {
+	eachPart(dim, size, keys, func(row, at, n int) { copy(block[at:at+n], rows[row:]) })
+}
+
+// eachPart calls f with where n bytes of rows lie and where the same bytes of their block do.
+func eachPart(dim, size int, keys bool, f func(row, at, n int)) {
+	for cell := range kvBlock {
+		for d := 0; d < dim; {
+			at, n, stride := placeInBlock(dim, keys, cell, d)
+			if stride != 1 {
+				n = 1
+			}
+			f((cell*dim+d)*size, at*size, n*size)
+			d += n
+		}
+	}
 }
 
 // Store writes the first Dim values of row to a cell. In F16 they are rounded to
