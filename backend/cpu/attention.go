@@ -9,6 +9,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/vocabulary"
 )
 
 // maxPositions bounds positions to what angles are computed for with full precision.
@@ -18,14 +19,6 @@ const maxPositions = 1 << 20
 type ropeTable struct {
 	rope *kernels.RoPE
 	rows kernels.RoPERows
-}
-
-func ropeParams(r graph.RoPE, factors []float32) kernels.RoPEParams {
-	return kernels.RoPEParams{
-		Dim: r.Dim, Base: r.Base, Scale: r.Scale, Factors: factors,
-		ExtFactor: r.ExtFactor, AttnFactor: r.AttnFactor,
-		BetaFast: r.BetaFast, BetaSlow: r.BetaSlow, OrigContext: r.OrigContext,
-	}
 }
 
 // angles returns the angles of the positions. Layers, queries and keys with the same
@@ -44,7 +37,7 @@ func (d *device) angles(r graph.RoPE, positions []int32) (*kernels.RoPERows, err
 		if err != nil {
 			return nil, err
 		}
-		rope, err := kernels.NewRoPE(ropeParams(r, factors))
+		rope, err := kernels.NewRoPE(vocabulary.RoPE(r, factors))
 		if err != nil {
 			return nil, err
 		}
@@ -519,7 +512,7 @@ func (t *attendTask) length(token int) int {
 }
 
 func (d *device) attention(op *graph.Attention, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
-	if !supportsAttention(*op) {
+	if !bounds.Attention(*op) {
 		return backend.ErrUnsupported
 	}
 	q, o, err := d.pair(in[0], out)

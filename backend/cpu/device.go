@@ -3,19 +3,24 @@ package cpu
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/kernels"
 	"github.com/minfer/minfer/internal/mmap"
+	"github.com/minfer/minfer/internal/vocabulary"
 )
 
 // maxThreads bounds Config.Threads, far above what helps and below what harms.
 const maxThreads = 1024
 
+// bounds: the kernels take what fits in memory.
+var bounds = vocabulary.Bounds{Row: math.MaxInt, Rows: math.MaxInt, Head: math.MaxInt, Finish: math.MaxInt, Top: math.MaxInt}
+
 var capabilities = backend.Capabilities{
-	Supports:     supports,
+	Supports:     bounds.Supports,
 	ExplicitSpan: true,
 	PackedKV:     true,
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/vocabulary"
 )
 
 // Errors of operands. They come in a *backend.NodeError.
@@ -63,7 +64,7 @@ func (d *device) Execute(n *graph.Node, in []backend.Operand, out backend.Operan
 func (d *device) guarded(n *graph.Node, in []backend.Operand, out backend.Operand, kv *backend.KV) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer d.keepPanic(&err)
-	if n.Op == nil || int(n.Op.Kind()) >= numKinds {
+	if n.Op == nil || int(n.Op.Kind()) >= vocabulary.Size {
 		return backend.ErrUnsupported
 	}
 	t := n.Op.Kind().Traits()

@@ -11,6 +11,7 @@ import (
 	"github.com/minfer/minfer/backend/cuda/internal/driver"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/vocabulary"
 )
 
 // ropeTable is a rotary embedding with the angles of the last batch.
@@ -60,7 +61,7 @@ func (d *device) newRope(r graph.RoPE) (*ropeTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	rope, err := kernels.NewRoPE(ropeParams(r, factors))
+	rope, err := kernels.NewRoPE(vocabulary.RoPE(r, factors))
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +338,7 @@ func attendShared(headDim int) int {
 }
 
 func (d *device) attention(op *graph.Attention, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
-	if !supportsAttention(*op) {
+	if !bounds.Attention(*op) {
 		return backend.ErrUnsupported
 	}
 	q, o, err := d.pair(in[0], out)

@@ -15,7 +15,7 @@ import (
 )
 
 var capabilities = backend.Capabilities{
-	Supports:     supports,
+	Supports:     bounds.Supports,
 	ExplicitSpan: true,
 	PackedKV:     true,
 }

@@ -348,7 +348,7 @@ var mixes = func() []mix {
 		x := &list[i]
 		x.name = "cuda-" + strings.ToLower(x.name)
 		caps := &backend.Capabilities{ExplicitSpan: true, PackedKV: true, Supports: func(op graph.Op, t graph.DType) bool {
-			return (x.takes(op) || !graph.Computed(op)) && supports(op, t)
+			return (x.takes(op) || !graph.Computed(op)) && bounds.Supports(op, t)
 		}}
 		backend.Register(backend.Entry{
 			Name: x.name, ID: backend.ID(4000 + i), Priority: 50, Available: available, Capabilities: caps,

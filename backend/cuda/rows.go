@@ -154,7 +154,7 @@ func (d *device) softmax(in []backend.Operand, out backend.Operand) error {
 const topKeys = 2048
 
 func (d *device) topK(op graph.TopK, in []backend.Operand, out backend.Operand) error {
-	if !supportsTopK(op) {
+	if !bounds.Supports(op, graph.F32) {
 		return backend.ErrUnsupported
 	}
 	x, err := d.memory.floats(in[0])

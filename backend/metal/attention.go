@@ -10,6 +10,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/vocabulary"
 )
 
 // maxPositions bounds positions to what angles are computed for with full precision.
@@ -72,7 +73,7 @@ func (e *node) newRope(r graph.RoPE) (*ropeTable, error) {
 		}
 		factors = elementsOf[float32](v.bytes())
 	}
-	rope, err := kernels.NewRoPE(ropeParams(r, factors))
+	rope, err := kernels.NewRoPE(vocabulary.RoPE(r, factors))
 	return &ropeTable{rope: rope}, err
 }
 
@@ -368,7 +369,7 @@ func attendKernel(suffix string, headDim int) (kernel string, width int) {
 }
 
 func (e *node) attention(op *graph.Attention) error {
-	if !supportsAttention(*op) {
+	if !bounds.Attention(*op) {
 		return backend.ErrUnsupported
 	}
 	q, out, err := e.pair(e.in[0])

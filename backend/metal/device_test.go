@@ -45,7 +45,7 @@ var someFormats = func() backend.Capabilities {
 		if m, ok := op.(graph.MatMul); ok && m.Type != "Q8_0" && m.Type != "Q4_K" && m.Type != "Q6_K" && m.Type != "F32" {
 			return false
 		}
-		return supports(op, t)
+		return bounds.Supports(op, t)
 	}
 	return c
 }()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/vocabulary"
 )
 
 // Errors of operands. They come in a *backend.NodeError.
@@ -24,9 +25,6 @@ var (
 func misshaped(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrOperand}, args...)...)
 }
-
-// numKinds is the size of the vocabulary.
-var numKinds = len(graph.Kinds())
 
 // node is an operation that is being encoded.
 type node struct {
@@ -50,7 +48,7 @@ func (d *device) Execute(n *graph.Node, in []backend.Operand, out backend.Operan
 }
 
 func (d *device) execute(n *graph.Node, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
-	if n.Op == nil || int(n.Op.Kind()) >= numKinds {
+	if n.Op == nil || int(n.Op.Kind()) >= vocabulary.Size {
 		return backend.ErrUnsupported
 	}
 	t := n.Op.Kind().Traits()

@@ -60,7 +60,7 @@ func init() {
 	for i, p := range partials {
 		c := capabilities
 		c.Supports = func(op graph.Op, t graph.DType) bool {
-			return supports(op, t) && (!graph.Computed(op) && op.Kind() != graph.KindKVLoad || p.takes(op, t))
+			return bounds.Supports(op, t) && (!graph.Computed(op) && op.Kind() != graph.KindKVLoad || p.takes(op, t))
 		}
 		backend.Register(backend.Entry{
 			Name: p.name, ID: backend.ID(5000 + i), Priority: 1, Available: available, Capabilities: &c,

@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"arch":  {"graph", "gguf"},
 	"arch/": {"arch", "graph", "gguf"},
 
-	"backend/cpu":         {"graph", "backend", "internal/kernels", "internal/quant", "internal/mmap"},
+	"backend/cpu":         {"graph", "backend", "internal/kernels", "internal/quant", "internal/mmap", "internal/vocabulary"},
 	"backend/null":        {"graph", "backend"},
 	"backend/backendtest": {"graph", "backend", "internal/kernels", "internal/quant"},
 
@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"internal/stop":         {},
 	"internal/testfiles":    {},
 	"internal/tokenizer":    {},
+	"internal/vocabulary":   {"graph", "internal/kernels", "internal/quant"},
 }
 
 // testHelpers lists the packages that only tests may import, from wherever they are.
