@@ -1,7 +1,7 @@
 // The page: two runs, the step that is looked at, and what shows it.
 import { Run, compare, shown, duration } from './data.js';
 import { View, families, familyOf, devicePalette, heat, cool, apart } from './graph.js';
-import { el } from './charts.js';
+import { el, show } from './charts.js';
 import { nodePanel, attentionPanel, lensPanel, nextPanel, comparePanel } from './panels.js';
 
 const $ = (id) => document.getElementById(id);
@@ -38,7 +38,7 @@ class App {
       const about = await (await fetch('api/about')).json();
       this.about = about;
       this.live = true;
-      $('title').textContent = document.title = about.models[0];
+      this.title(about.models[0]);
       $('chat').checked = about.chat;
       $('prompt').value = about.chat ? 'What is 3 + 4?' : 'Once upon a time';
       $('other').append(...about.models.slice(1).map((m, i) => el('option', { value: i + 1 }, m)));
@@ -75,7 +75,7 @@ class App {
     const run = this.runs[slot];
     const kind = run.take(line);
     run.tokenTexts = null;
-    if (kind === 'header' && slot === 0) $('title').textContent = document.title = run.header.model.name;
+    if (kind === 'header' && slot === 0) this.title(run.header.model.name);
     if (slot === 0 && this.following) this.at = Math.max(0, run.steps.length - 1);
     if (kind === 'pass') {
       const i = run.steps.length - 1, [a, b] = this.runs.map((r) => r.steps[i]);
@@ -98,9 +98,8 @@ class App {
     $('step').max = Math.max(0, n - 1);
     $('step').value = this.at;
     $('compare').disabled = !this.live || n === 0 || this.busy;
-    this.tokens();
     if (n === 0) {
-      $('panel').replaceChildren();
+      show($('panel'), []);
       $('stepText').textContent = '';
       return;
     }
@@ -109,6 +108,7 @@ class App {
     this.view.show(step.schedule);
     this.paint();
     this.panel();
+    this.tokens(); // last, for it asks for places, and so for the layout
   }
 
   // tokens lists the text; a token is where it was chosen, which is what a click shows.
@@ -121,10 +121,8 @@ class App {
     }
     text.querySelector('.now')?.classList.remove('now');
     const now = text.children[this.at + 1];
-    if (now) {
-      now.classList.add('now');
-      if (now.offsetTop < text.scrollTop + text.offsetTop || now.offsetTop + now.offsetHeight > text.scrollTop + text.offsetTop + text.clientHeight) text.scrollTop = now.offsetTop - text.offsetTop - 20;
-    }
+    now?.classList.add('now');
+    now?.scrollIntoView({ block: 'nearest' });
   }
 
   paint() {
@@ -135,6 +133,7 @@ class App {
       isApart: (n) => this.mode === 'diff' && (step.difference?.get(n.name) ?? 0) > this.bound,
     });
     this.view.select(this.node ? this.node.id : null);
+    this.legend();
   }
 
   // filler colours nodes by the mode.
@@ -162,6 +161,11 @@ class App {
   setMode(mode) {
     this.mode = mode;
     for (const b of document.querySelectorAll('[data-mode]')) b.setAttribute('aria-checked', b.dataset.mode === mode);
+    if (this.step) this.paint();
+    else this.legend();
+  }
+
+  legend() {
     const dot = (fill, text) => {
       const i = el('i');
       i.style.background = fill;
@@ -174,29 +178,43 @@ class App {
       size: () => [dot(cool(0), 'rms 0.001'), dot(cool(0.6), '1'), dot(cool(1), '100')],
       diff: () => [dot(apart(0), 'equal'), dot(apart(1e-5), '1e-5'), dot(apart(1e-3), '1e-3'), dot(apart(1), '1, relative to the rms'), dot('#dfe3e8', 'only here')],
     };
-    $('legend').replaceChildren(...legends[mode]());
-    if (this.step) this.paint();
+    show($('legend'), legends[this.mode]());
   }
 
   setTab(tab) {
     this.tab = tab;
+    $('panel').scrollTop = 0;
     for (const b of document.querySelectorAll('[data-tab]')) b.setAttribute('aria-selected', b.dataset.tab === tab);
     this.panel();
   }
 
   panel() {
-    if (!this.step) return;
-    const p = $('panel'), top = p.scrollTop;
-    p.replaceChildren(...panels[this.tab](this));
-    p.scrollTop = top;
+    if (this.step) show($('panel'), panels[this.tab](this).filter(Boolean));
   }
 
   select(name, stay) {
     this.name = name;
+    if (this.node?.op === 'Attention') this.attentionNode = name;
     if (this.node) {
       this.view.select(this.node.id);
       this.view.centre(this.node);
       if (!stay && this.tab !== 'node' && !(this.tab === 'attention' && this.node.op === 'Attention')) this.setTab('node');
+    }
+    this.panel();
+  }
+
+  // along goes to the next or the previous layer, or node, of what the panel shows.
+  along(by) {
+    const next = (list, at) => list[Math.max(0, Math.min(list.length - 1, at + by))];
+    if (this.tab === 'lens') {
+      const layers = (this.step.lens || []).map((_, k) => k);
+      this.lensLayer = next(layers, this.lensLayer ?? layers.at(-1));
+    } else if (this.tab === 'attention') {
+      const names = [...this.step.attention.keys()];
+      this.attentionNode = next(names, names.indexOf(this.attentionNode));
+    } else {
+      const ran = this.step.schedule.nodes.filter((n) => !Number.isNaN(this.step.time[n.id]));
+      return this.select(next(ran, ran.findIndex((n) => n.name === this.name)).name, true);
     }
     this.panel();
   }
@@ -272,6 +290,8 @@ class App {
     }
   }
 
+  title(name) { $('title').textContent = $('title').title = document.title = name; }
+
   say(text) { $('note').textContent = text; }
 
   tip(text, e) {
@@ -312,8 +332,9 @@ class App {
     for (const b of document.querySelectorAll('[data-mode]')) b.addEventListener('click', () => this.setMode(b.dataset.mode));
     for (const b of document.querySelectorAll('[data-tab]')) b.addEventListener('click', () => this.setTab(b.dataset.tab));
     addEventListener('keydown', (e) => {
-      if (/INPUT|SELECT|BUTTON/.test(e.target.tagName) || e.ctrlKey || e.metaKey || e.altKey) return;
-      const keys = { ArrowLeft: () => this.go(this.at - 1), ArrowRight: () => this.go(this.at + 1), Home: () => this.go(0), End: () => this.go(Infinity), ' ': () => this.play(), 0: () => this.view.fit(), Escape: () => this.select(null) };
+      const own = e.target.matches('select, input:not([type=checkbox])') || (e.key === ' ' && e.target.matches('button, input, a, summary'));
+      if (own || e.ctrlKey || e.metaKey || e.altKey) return;
+      const keys = { ArrowLeft: () => this.go(this.at - 1), ArrowRight: () => this.go(this.at + 1), ArrowUp: () => this.along(this.tab === 'lens' ? 1 : -1), ArrowDown: () => this.along(this.tab === 'lens' ? -1 : 1), Home: () => this.go(0), End: () => this.go(Infinity), ' ': () => this.play(), 0: () => this.view.fit(), Escape: () => this.select(null) };
       if (keys[e.key] && this.step) {
         e.preventDefault();
         keys[e.key]();

@@ -1,15 +1,56 @@
 // Small pictures of numbers.
 import { number } from './data.js';
 
-// el makes an element: el('td', { class: 'n' }, 'text').
+// el makes an element: el('td', { class: 'n' }, 'text'). What is false, null or undefined is left out.
 export function el(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
   for (const [k, v] of Object.entries(attributes)) {
-    if (k.startsWith('on')) e.addEventListener(k.slice(2), v);
+    if (k.startsWith('on')) e[k] = v;
     else if (v !== undefined && v !== false) e.setAttribute(k, v === true ? '' : v);
   }
-  e.append(...children.filter((c) => c !== null && c !== undefined));
+  e.append(...children.filter((c) => c !== null && c !== undefined && c !== false));
   return e;
+}
+
+const handlers = ['onclick', 'onchange', 'onpointermove'];
+
+// show makes an element's children like those given, and touches only what differs: then little is
+// laid out anew, and what has the focus, is open or is scrolled stays so.
+export function show(parent, children) {
+  let old = parent.firstChild;
+  for (const fresh of children) {
+    const next = old?.nextSibling;
+    if (old) become(old, fresh);
+    else parent.append(fresh);
+    old = next;
+  }
+  while (old) {
+    const next = old.nextSibling;
+    old.remove();
+    old = next;
+  }
+}
+
+function become(old, fresh) {
+  if (old.nodeType === Node.TEXT_NODE && fresh.nodeType === Node.TEXT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  if (old.nodeName !== fresh.nodeName || old.nodeName === 'CANVAS') {
+    old.replaceWith(fresh);
+    return;
+  }
+  for (const name of new Set([...old.getAttributeNames(), ...fresh.getAttributeNames()])) {
+    const value = fresh.getAttribute(name);
+    if (name === 'open' || old.getAttribute(name) === value) continue; // whoever reads says what is open
+    if (name === 'style') old.style.cssText = fresh.style.cssText;
+    else if (value === null) old.removeAttribute(name);
+    else old.setAttribute(name, value);
+  }
+  for (const h of handlers) if (old[h] !== fresh[h]) old[h] = fresh[h];
+  const { value } = fresh;
+  show(old, [...fresh.childNodes]);
+  if (value !== undefined && old !== document.activeElement) old.value = value;
 }
 
 const svg = (tag, attributes = {}, ...children) => {
@@ -54,10 +95,10 @@ export function line(values, at, text, choose) {
   chart.append(svg('text', { x: 0, y: height + 12 }, `0 to ${text(top)}`));
   if (choose) {
     chart.style.cursor = 'pointer';
-    chart.addEventListener('click', (e) => {
-      const r = chart.getBoundingClientRect();
+    chart.onclick = (e) => {
+      const r = e.currentTarget.getBoundingClientRect();
       choose(Math.round(((e.clientX - r.left) / r.width) * (values.length - 1)));
-    });
+    };
   }
   return chart;
 }
@@ -87,19 +128,32 @@ export function heatMap(values, columns, rows) {
   return canvas;
 }
 
-// attentionMap draws weights by query, downwards, and key, to the right.
-export function attentionMap(rows, positions) {
-  const canvas = el('canvas', { class: 'heat', width: positions, height: positions, role: 'img', 'aria-label': 'Attention by query and key' });
-  const c = canvas.getContext('2d'), image = c.createImageData(positions, positions);
+// Colours of attention by weight, as the bytes of a pixel, and that of keys that come after the query.
+const pixel = (...rgba) => new Uint32Array(new Uint8ClampedArray(rgba).buffer)[0];
+const inks = Uint32Array.from({ length: 256 }, (_, w) => {
+  const t = Math.sqrt(w / 255);
+  return pixel(255 - 235 * t, 252 - 160 * t, 240 - 95 * t, 255);
+});
+const later = pixel(128, 128, 140, 40);
+
+// attentionMap draws weights by query, downwards, and key, to the right. Within limit pixels each way,
+// a pixel stands for several and has the strongest of them.
+export function attentionMap(rows, positions, limit) {
+  const step = Math.ceil(positions / limit), across = Math.ceil(positions / step);
+  const strongest = new Uint8Array(across * across), known = new Uint8Array(across);
   for (const [query, weights] of rows) {
+    const row = Math.floor(query / step), from = row * across;
     if (query >= positions) continue;
-    for (let k = 0; k < positions; k++) {
-      const at = 4 * (query * positions + k);
-      const t = k < weights.length ? Math.sqrt(weights[k] / 255) : 0;
-      image.data.set(k > query ? [128, 128, 140, 40] : [255 - 235 * t, 252 - 160 * t, 240 - 95 * t, 255], at);
-    }
+    known[row] = 1;
+    if (step === 1) strongest.set(weights.subarray(0, across), from);
+    else for (let k = 0; k < weights.length; k++) strongest[from + Math.floor(k / step)] = Math.max(strongest[from + Math.floor(k / step)], weights[k]);
+  }
+  const canvas = el('canvas', { class: 'heat', width: across, height: across, role: 'img', 'aria-label': 'Attention by query and key' });
+  const c = canvas.getContext('2d'), image = c.createImageData(across, across), pixels = new Uint32Array(image.data.buffer);
+  for (let q = 0; q < across; q++) {
+    if (!known[q]) continue;
+    for (let k = 0; k < across; k++) pixels[q * across + k] = k > q ? later : inks[strongest[q * across + k]];
   }
   c.putImageData(image, 0, 0);
-  canvas.style.aspectRatio = '1';
   return canvas;
 }

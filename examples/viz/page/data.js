@@ -36,10 +36,12 @@ export class Schedule {
   }
 }
 
+const attentionWeights = /"weights":"[^"]*"/g; // half of a line or more, and decoded only once
+
 // Step is a forward pass.
 class Step {
   constructor(line, pass, schedule) {
-    this.line = line;
+    this.text = new TextEncoder().encode(line.replace(attentionWeights, '"weights":""')); // takes half of the memory of a string
     this.schedule = schedule;
     for (const key of ['pass', 'phase', 'start', 'tokens', 'texts', 'positions', 'logits', 'error']) this[key] = pass[key];
     this.took = pass.time;
@@ -55,13 +57,14 @@ class Step {
         this.rms[n.node] = n.stats.rms;
         if (n.stats.nan || n.stats.inf) this.faults.add(n.node);
       }
-      if (n.attention) this.attention.set(schedule.nodes[n.node].name, n.attention);
+      if (n.attention) this.attention.set(schedule.nodes[n.node].name, { ...n.attention, weights: bytes(n.attention.weights || '') });
     }
     this.chosen = null;
     this.lens = null;
     this.difference = null; // from the other run, by node; see compare
   }
 
+  get line() { return new TextDecoder().decode(this.text); } // without weights of attention
   get last() { return this.positions[this.positions.length - 1]; }
 
   // values are the records of the nodes, by id.
@@ -158,7 +161,8 @@ export function compare(a, b) {
 }
 
 // bytes decodes base 64.
-export function bytes(text) {
+function bytes(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const raw = atob(text);
   const out = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
@@ -171,12 +175,11 @@ export function attentionOf(run, until, name, head) {
   const rows = new Map();
   for (const step of run.steps.slice(0, until + 1)) {
     const a = step.attention.get(name);
-    if (!a || !a.weights || a.unavailable) continue;
-    a.bytes ||= bytes(a.weights);
+    if (!a || a.unavailable) continue;
     for (let r = 0; r < a.rows; r++) {
       const position = step.positions[step.positions.length - a.rows + r];
       const at = (r * a.heads + head) * a.keys;
-      rows.set(position, a.bytes.subarray(at, at + Math.min(a.keys, position + 1)));
+      rows.set(position, a.weights.subarray(at, at + Math.min(a.keys, position + 1)));
     }
   }
   return rows;

@@ -114,39 +114,42 @@ export class View {
   // wrap breaks a tall picture into columns that fill the stage, where no more than one edge is cut.
   // It returns the picture's extent.
   wrap(outer) {
-    const gap = 56, { width, height } = outer.graph();
-    const keys = outer.nodes().sort((a, b) => outer.node(a).y - outer.node(b).y), rank = new Map(keys.map((k, i) => [k, i]));
-    const cut = new Array(keys.length).fill(0);
+    const gap = 56, { width, height } = outer.graph(), across = width + gap;
+    const nodes = outer.nodes().map((key) => ({ key, n: outer.node(key) })).sort((a, b) => a.n.y - b.n.y);
+    const rank = new Map(nodes.map(({ key }, i) => [key, i]));
+    const cut = new Array(nodes.length).fill(0);
     for (const e of outer.edges()) for (let i = rank.get(e.v); i < rank.get(e.w); i++) cut[i]++;
+    // columns of at most a height, as far as the edges allow
+    const broken = (limit) => {
+      const columns = [];
+      nodes.forEach(({ n }, i) => {
+        const top = n.y - n.height / 2, bottom = n.y + n.height / 2;
+        if (i === 0 || (cut[i - 1] === 1 && bottom - columns.at(-1).top > limit)) columns.push({ first: i, top: top - 20, bottom: 0 });
+        columns.at(-1).bottom = Math.max(columns.at(-1).bottom, bottom - columns.at(-1).top);
+      });
+      return columns;
+    };
     const w = this.element.clientWidth, h = this.element.clientHeight - 90;
-    const scale = (k) => Math.min(w / (k * (width + gap)), h / (height / k + 60));
-    let count = 1;
-    while (count < 24 && scale(count + 1) > scale(count)) count++;
-    const columns = [];
-    let top = 0;
-    keys.forEach((key, i) => {
-      const n = outer.node(key), y = n.y - n.height / 2;
-      if (i === 0 || (cut[i - 1] === 1 && columns.length < count && n.y + n.height / 2 - top > (height / count) * 1.03)) {
-        top = y - 20;
-        columns.push({ bottom: 0 });
-      }
-      n.column = columns.length - 1;
-      n.x += n.column * (width + gap);
-      n.y -= top;
-      n.top = top;
-      columns.at(-1).bottom = Math.max(columns.at(-1).bottom, n.y + n.height / 2);
+    const scale = (columns) => Math.min(w / (columns.length * across), h / (Math.max(...columns.map((c) => c.bottom)) + 40));
+    let columns = broken(Infinity);
+    for (let parts = 1.5; parts < 24; parts += 0.25) {
+      const others = broken(height / parts);
+      if (scale(others) >= scale(columns)) columns = others; // of equals the more even
+    }
+    columns.forEach((c, at) => {
+      for (const { n } of nodes.slice(c.first, columns[at + 1]?.first)) Object.assign(n, { column: at, x: n.x + at * across, y: n.y - c.top, top: c.top });
     });
     for (const e of outer.edges()) {
-      const from = outer.node(e.v), to = outer.node(e.w), edge = outer.edge(e), dx = from.column * (width + gap);
+      const from = outer.node(e.v), to = outer.node(e.w), edge = outer.edge(e), dx = from.column * across;
       if (from.column === to.column) {
         edge.points = edge.points.map((p) => ({ x: p.x + dx, y: p.y - from.top }));
         continue;
       }
-      const low = columns[from.column].bottom + 18, side = to.column * (width + gap) - gap / 2, bottom = from.y + from.height / 2;
+      const low = columns[from.column].bottom + 18, side = to.column * across - gap / 2, bottom = from.y + from.height / 2;
       edge.turns = true;
       edge.points = [{ x: from.x, y: bottom }, { x: from.x, y: low }, { x: side, y: low }, { x: side, y: 2 }, { x: to.x, y: 2 }, { x: to.x, y: to.y - to.height / 2 }];
     }
-    return { width: columns.length * (width + gap) - gap, height: Math.max(...columns.map((c) => c.bottom)) + 24 };
+    return { width: columns.length * across - gap, height: Math.max(...columns.map((c) => c.bottom)) + 24 };
   }
 
   placeLayer(layer, nodes, open, at) {
@@ -272,7 +275,7 @@ export class View {
       label.addEventListener('click', () => this.toggle(i.frame));
       return svg('g', {}, svg('rect', { x: i.x, y: i.y, width: i.width, height: i.height, rx: 10, class: 'frame' }), label);
     }
-    const g = svg('g', { class: 'node', transform: `translate(${i.x} ${i.y})`, tabindex: 0, role: 'button' });
+    const g = svg('g', { class: i.node ? 'node' : 'node layer', transform: `translate(${i.x} ${i.y})`, tabindex: 0, role: 'button' });
     g.append(svg('rect', { width: i.width, height: i.height, rx: i.node?.op === 'Input' ? 20 : 7, class: 'box' }));
     if (i.node) {
       const n = i.node;
@@ -295,7 +298,7 @@ export class View {
       i.label = svg('text', { x: i.width - 10, y: 20, 'text-anchor': 'end', class: 'sub' });
       g.append(i.label, ...i.cells);
     }
-    const act = () => (i.node ? this.handlers.select(i.node.name) : this.toggle(i.layer));
+    const act = () => (this.handlers.tip(null), i.node ? this.handlers.select(i.node.name) : this.toggle(i.layer));
     g.addEventListener('click', () => this.moved || act());
     g.addEventListener('keydown', (e) => (e.key === 'Enter' || e.key === ' ') && (e.preventDefault(), e.stopPropagation(), act()));
     g.addEventListener('pointerenter', (e) => this.handlers.tip(this.tipOf(i), e));
@@ -321,22 +324,21 @@ export class View {
     for (const { e, item } of this.elements.values()) this.paintOne(item, e);
   }
 
+  // paintOne colours an element; what has its colour already is not touched.
   paintOne(i, e) {
+    const colour = (shape, fill) => shape.colour !== fill && shape.setAttribute('fill', (shape.colour = fill));
     if (!this.colours || i.points) {
       if (i.points) e.classList.toggle('lit', this.selected !== null && (i.from === this.selected || i.to === this.selected));
       return;
     }
     const { fill, fault, isApart } = this.colours;
     if (i.node) {
-      e.firstChild.setAttribute('fill', fill(i.node));
+      colour(e.firstChild, fill(i.node));
       e.classList.toggle('selected', i.key === this.selected);
       e.classList.toggle('fault', fault(i.node));
       e.classList.toggle('apart', isApart(i.node));
     } else if (i.layer !== undefined) {
-      e.firstChild.setAttribute('fill', 'var(--soft)');
-      e.firstChild.nextSibling.style.fill = 'var(--text)';
-      i.label.style.fill = 'var(--muted)';
-      i.computed.forEach((n, k) => i.cells[k].setAttribute('fill', fill(n)));
+      i.computed.forEach((n, k) => colour(i.cells[k], fill(n)));
       e.classList.toggle('fault', i.nodes.some(fault));
       e.classList.toggle('apart', i.nodes.some(isApart));
       e.classList.toggle('selected', i.nodes.some((n) => `n${n.id}` === this.selected));

@@ -3,10 +3,11 @@
 import { el, histogram, line, heatMap, attentionMap } from './charts.js';
 import { attentionOf, duration, number, shown, si, size } from './data.js';
 
-const rows = (...list) => el('table', {}, ...list.filter(Boolean).map(([name, value]) => el('tr', {}, el('th', {}, name), el('td', {}, value))));
+const rows = (...list) => el('table', { class: 'facts' }, ...list.filter(Boolean).map(([name, value]) => el('tr', {}, el('th', {}, name), el('td', {}, value))));
 const dims = (n) => `[${n.shape.filter((d, k) => d !== 1 || n.shape.slice(k + 1).some((x) => x !== 1) || k === 0).join(' × ')}]`;
 const precise = (x) => (x === undefined ? '–' : typeof x === 'string' ? x : (+x.toPrecision(5)).toString());
 const heading = (text, ...more) => el('h3', {}, el('span', {}, text), ...more);
+const title = (text, ...more) => el('h3', { class: 'verbatim' }, el('span', {}, text), ...more); // of what is the model's
 
 // nodePanel is everything about a node.
 export function nodePanel(app) {
@@ -99,7 +100,6 @@ function bar(name, share, text, chosen) {
 export function attentionPanel(app) {
   const names = [...new Set(app.run.steps.slice(0, app.at + 1).flatMap((s) => [...s.attention.keys()]))];
   if (names.length === 0) return [el('p', { class: 'muted' }, 'This run has no attention recorded. Tick “attention” and run again; in a trace, set trace.Limits.Attention.')];
-  if (app.node?.op === 'Attention') app.attentionNode = app.node.name;
   if (!names.includes(app.attentionNode)) app.attentionNode = names[0];
   const last = app.run.steps.slice(0, app.at + 1).findLast((s) => s.attention.has(app.attentionNode)), a = last.attention.get(app.attentionNode);
   if (a.unavailable) return [el('p', {}, a.unavailable)];
@@ -108,53 +108,49 @@ export function attentionPanel(app) {
   const out = [el('div', { class: 'row' }, layers)];
   app.head = Math.min(app.head ?? 0, a.heads - 1);
   const of = attentionOf(app.run, app.at, app.attentionNode, app.head);
-  const big = attentionMap(of, positions);
-  const where = el('p', { class: 'muted' }, 'Rows are tokens that look, columns those that they look at.');
-  big.addEventListener('pointermove', (e) => {
+  const big = attentionMap(of, positions, 800);
+  big.onpointermove = (e) => {
     const r = big.getBoundingClientRect(), k = Math.floor(((e.clientX - r.left) / r.width) * positions), q = Math.floor(((e.clientY - r.top) / r.height) * positions);
     const w = of.get(q)?.[k];
-    where.textContent = w === undefined ? `${q}: not recorded` : `“${shown(app.run.tokenAt(q))}” (${q}) gives ${((100 * w) / 255).toFixed(0)} % to “${shown(app.run.tokenAt(k))}” (${k})`;
-  });
-  out.push(heading(`Head ${app.head}`), big, where, heading('All heads'));
+    big.nextSibling.textContent = w === undefined ? `${q}: not recorded` : `“${shown(app.run.tokenAt(q))}” (${q}) gives ${((100 * w) / 255).toFixed(0)} % to “${shown(app.run.tokenAt(k))}” (${k})`;
+  };
+  out.push(heading(`Head ${app.head}`), big, el('p', { class: 'muted' }, 'Rows are tokens that look, columns those that they look at.'), heading('All heads'));
   const all = el('div', { class: 'heads' });
   for (let h = 0; h < a.heads; h++) {
-    all.append(el('figure', { onclick: () => ((app.head = h), app.panel()) }, attentionMap(attentionOf(app.run, app.at, app.attentionNode, h), positions), el('figcaption', {}, `head ${h}`)));
+    all.append(el('button', { 'aria-pressed': h === app.head, onclick: () => ((app.head = h), app.panel()) }, attentionMap(attentionOf(app.run, app.at, app.attentionNode, h), positions, 180), el('span', {}, `head ${h}`)));
   }
   return [...out, all];
 }
 
 const lensWidth = 6; // steps side by side
 
-// lensPanel is what the model would say if it ended after each layer.
+// lensPanel is what the model would say if it ended after each layer: the likeliest token by layer, for
+// some steps, and more of them for the layer that is chosen.
 export function lensPanel(app) {
-  const with_ = app.run.steps.map((s, i) => [s, i]).filter(([s]) => s.lens);
-  if (with_.length === 0) return [el('p', { class: 'muted' }, 'This run has no lens recorded. Tick “lens” and run again.')];
-  let centre = with_.findIndex(([, i]) => i >= app.at);
-  if (centre < 0) centre = with_.length - 1;
-  const from = Math.max(0, Math.min(centre - lensWidth + 2, with_.length - lensWidth)), some = with_.slice(from, from + lensWidth);
-  const layers = some[0][0].lens.map((l) => l.node);
+  const recorded = app.run.steps.map((s, i) => [s, i]).filter(([s]) => s.lens);
+  if (recorded.length === 0) return [el('p', { class: 'muted' }, 'This run has no lens recorded. Tick “lens” and run again.')];
+  let centre = recorded.findIndex(([, i]) => i >= app.at);
+  if (centre < 0) centre = recorded.length - 1;
+  const from = Math.max(0, Math.min(centre - lensWidth + 2, recorded.length - lensWidth)), some = recorded.slice(from, from + lensWidth);
+  const layers = some[0][0].lens.map((l) => l.node), last = layers.length - 1;
+  const chosen = Math.min(app.lensLayer ?? last, last);
   const name = (n) => n.replace(/^blk\.(\d+)\..*/, '$1');
   const table = el('table', { class: 'lens' }, el('tr', {}, el('th', {}, 'after'), ...some.map(([s]) => el('td', { class: 'muted' }, shown(s.texts.at(-1))))));
-  for (let k = layers.length - 1; k >= 0; k--) {
-    const tr = el('tr', {}, el('th', {}, name(layers[k])));
-    for (const [s, i] of some) {
+  for (let k = last; k >= 0; k--) {
+    table.append(el('tr', { class: k === chosen && 'chosen' }, el('th', {}, name(layers[k])), ...some.map(([s, i]) => {
       const best = s.lens[k]?.top[0];
-      const td = el('td', { class: i === app.at ? 'now' : undefined, onclick: () => app.go(i) }, best ? shown(best.text) : '');
-      if (best) {
-        td.style.background = `color-mix(in srgb, var(--accent) ${Math.round(75 * best.prob)}%, var(--soft))`;
-        td.title = s.lens[k].top.map((c) => `${shown(c.text)}  ${(100 * c.prob).toFixed(1)} %`).join('\n');
-      }
-      tr.append(td);
-    }
-    table.append(tr);
+      const cell = el('td', { class: i === app.at && 'now', onclick: () => ((app.lensLayer = k), app.go(i)) }, best ? shown(best.text) : '');
+      if (best) cell.style.setProperty('--sure', `${Math.round(75 * number(best.prob))}%`);
+      return cell;
+    })));
   }
-  const out = [el('p', { class: 'muted' }, 'The likeliest token if the stream ended after a layer; the last layer is at the top. The fuller the colour, the surer.'), table];
-  const now = app.step.lens;
-  if (now) {
-    out.push(heading('This step, five likeliest'), el('table', {}, ...[...now].reverse().map((l) => el('tr', {}, el('th', {}, name(l.node)),
-      ...l.top.map((c) => el('td', { title: `${(100 * c.prob).toFixed(2)} %` }, shown(c.text), el('div', { class: 'muted' }, `${(100 * c.prob).toFixed(0)} %`)))))));
-  }
-  return out;
+  const top = app.step.lens?.[chosen]?.top || [];
+  return [
+    el('p', { class: 'muted' }, 'The likeliest token if the stream ended after a layer, the last layer at the top; the fuller the colour, the surer. A click shows more of a layer.'),
+    title(layers[chosen], el('span', {}, `after “${shown(app.step.texts.at(-1))}”`)),
+    ...top.map((c) => bar(shown(c.text), number(c.prob), `${(100 * number(c.prob)).toFixed(1)} %`)),
+    table,
+  ];
 }
 
 // nextPanel is the likeliest tokens.
@@ -162,7 +158,7 @@ export function nextPanel(app) {
   const logits = app.step.logits?.at(-1);
   if (!logits) return [el('p', { class: 'muted' }, 'No logits are recorded for this step.')];
   const chosen = app.step.chosen, best = logits.top[0].prob || 1;
-  const out = [heading(`After “${shown(app.step.texts.at(-1))}”`), ...logits.top.map((c) => bar(shown(c.text), number(c.prob) / best, `${(100 * number(c.prob)).toFixed(2)} %   logit ${precise(c.logit)}`, c.token === chosen?.token))];
+  const out = [title(`After “${shown(app.step.texts.at(-1))}”`), ...logits.top.map((c) => bar(shown(c.text), number(c.prob) / best, `${(100 * number(c.prob)).toFixed(2)} %, logit ${precise(c.logit)}`, c.token === chosen?.token))];
   if (chosen && !logits.top.some((c) => c.token === chosen.token)) out.push(el('p', {}, `Chosen was “${shown(chosen.text)}”, which is not among these.`));
   return out;
 }

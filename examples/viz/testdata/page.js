@@ -51,7 +51,7 @@ async function use(page, picture, first) {
   // Attention and lens.
   await page.getByRole('tab', { name: 'Attention' }).click();
   await panel.getByLabel('Layer').selectOption('blk.2.attn');
-  await panel.getByText('head 3', { exact: true }).click();
+  await panel.getByRole('button', { name: 'head 3' }).click();
   await panel.getByRole('heading', { name: 'Head 3' }).waitFor();
   await panel.getByRole('img', { name: 'Attention by query and key' }).first().hover({ position: { x: 4, y: 300 } });
   await panel.getByText(/gives \d+ % to/).waitFor();
@@ -60,6 +60,16 @@ async function use(page, picture, first) {
   await page.waitForFunction(() => app.step.lens && app.step.lens.length === 5);
   const [lens, logits] = await page.evaluate(() => [app.step.lens[4].top[0], app.step.logits[0].top[0]]);
   assert.deepEqual(lens, logits, 'the last layer of the lens is not the model');
+  // The keys go through layers, nodes and steps, also when a button has the focus.
+  await panel.getByRole('heading', { name: /^blk\.3\./ }).waitFor();
+  await page.keyboard.press('ArrowDown');
+  await panel.getByRole('heading', { name: /^blk\.2\./ }).waitFor();
+  const at = await page.evaluate(() => app.at);
+  await page.keyboard.press('ArrowLeft');
+  await page.waitForFunction((i) => app.at === i, at - 1);
+  await page.keyboard.press('ArrowRight');
+  await page.keyboard.press('ArrowUp');
+  await panel.getByRole('heading', { name: /^blk\.3\./ }).waitFor();
   await picture('lens');
 
   // A second run along the same tokens: without fused operations all that both have is equal.
@@ -91,13 +101,22 @@ async function use(page, picture, first) {
   await page.locator('#open').setInputFiles(__filename);
   await page.getByText(/is no trace|JSON/).waitFor();
 
-  // A run that is stopped.
+  // A run that is stopped, once a click is quicker than the story.
+  const go = page.locator('#go');
+  const ended = async () => {
+    await page.waitForFunction(() => !app.busy);
+    return page.evaluate(() => app.run.steps.length);
+  };
   await page.getByLabel('Prompt').fill('Tell me a story about a brave fox.');
   await page.getByLabel('tokens', { exact: true }).fill('900');
-  await page.getByRole('button', { name: 'Run' }).click();
-  await page.waitForFunction(() => app.busy && app.run.steps.length > 2);
-  await page.getByRole('button', { name: 'Stop' }).click();
-  await page.getByRole('button', { name: 'Run' }).waitFor();
+  await go.click();
+  const whole = await ended();
+  assert.ok(whole > 50, `a story in ${whole} steps`);
+  do {
+    await go.click();
+    await go.click();
+  } while (await ended() >= whole);
+  assert.equal(await go.innerText(), 'Run');
 
   // Another page that comes later sees the same.
   const other = await page.context().newPage();
