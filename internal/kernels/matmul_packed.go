@@ -18,13 +18,15 @@ type productFunc func(w, acts, sums16, out, bias *byte, blocks, n, outStride int
 type expandFunc func(w, dst *byte, blocks, rowBlocks int)
 
 // A matrixFunc multiplies n row blocks of expanded weights, whose quants are signed, with a tile of
-// matrixTokens tokens and stores the results of the first. The ring is memory for sums, ringSize bytes that
-// begin at a multiple of twice that.
-type matrixFunc func(w, acts, sums16, out, bias, ring *byte, blocks, n, outStride, tokens int)
+// matrixTokens tokens and stores the results of the first, added to what is there if join is 1. The ring is memory
+// for sums, ringSize bytes. It reads matrixBeyond bytes more than the weights have, whatever they are.
+type matrixFunc func(w, acts, sums16, out, bias, ring *byte, blocks, n, outStride, tokens, join int)
 
 const (
 	matrixTokens = 16
-	ringSize     = 8 << 10
+	ringSize     = 4 << 10
+	matrixBeyond = 4 * 640 // 4 blocks
+	matrixBlocks = 32      // blocks of a tile of tokens that stay in a first-level cache beside the weights that pass by
 )
 
 // vectorKernels are the functions of a tier.
@@ -104,15 +106,20 @@ func matMulBlocks(k *vectorKernels, out []float32, outStride int, w *Packed, blo
 		return
 	}
 	m := expandedProduct{k: k, w: w, acts: acts, outStride: outStride}
-	m.size = m.w.In / BlockSize * m.choose()
+	m.choose()
+	blocks, part := w.In/BlockSize, m.part()
+	m.size = part * m.blockSize
 	step := max(1, weightBudget/m.size/2) * 2
-	lines := s.aligned(ringSize + min(step, block1-block0)*m.size)
+	lines := s.aligned(ringSize + min(step, block1-block0)*m.size + matrixBeyond)
 	m.ring, m.expanded = lines[:ringSize], lines[ringSize:]
 	_, tile := k.tiling(acts.Tokens)
-	chunk := k.tokenChunk(acts.Tokens, acts.In, tile)
+	chunk := k.tokenChunk(acts.Tokens, part*BlockSize, tile)
 	for t := 0; t < acts.Tokens; t += chunk {
-		for b := block0; b < block1; b += step {
-			m.rowBlocks(out[(b-block0)*PackedRows:], b, min(step, block1-b), bias, t, min(t+chunk, acts.Tokens))
+		for m.from = 0; m.from < blocks; m.from += part {
+			m.to = min(m.from+part, blocks)
+			for b := block0; b < block1; b += step {
+				m.rowBlocks(out[(b-block0)*PackedRows:], b, min(step, block1-b), bias, t, min(t+chunk, acts.Tokens))
+			}
 		}
 	}
 }
@@ -155,11 +162,25 @@ type expandedProduct struct {
 	outStride int
 	ring      []byte
 	expanded  []byte
-	size      int // of an expanded row block
+	blockSize int // of an expanded block
+	size      int // of an expanded row block, the part of it that is multiplied
+	from, to  int // the blocks of rows that are multiplied
 }
 
-// choose sets the functions for the weight and returns the size of an expanded block.
-func (m *expandedProduct) choose() int {
+// part is the number of blocks of a row, or a few less in the last part, that are multiplied at a time: all, or as many as
+// matrix does well with.
+func (m *expandedProduct) part() int {
+	const super = superBlock / BlockSize
+	blocks := m.w.In / BlockSize
+	if m.matrix == nil || blocks <= matrixBlocks {
+		return blocks
+	}
+	parts := (blocks + matrixBlocks - 1) / matrixBlocks
+	return (blocks + parts*super - 1) / (parts * super) * super
+}
+
+// choose sets the functions for the weight.
+func (m *expandedProduct) choose() {
 	group, minimum, scales := 0, 0, 64*BlockSize/m.w.Format.Group
 	if m.w.Format.Group == 16 {
 		group = 1
@@ -171,18 +192,15 @@ func (m *expandedProduct) choose() int {
 	if m.k.wide[0] != nil && m.w.layout.wide() {
 		m.tile = &m.k.wide
 	}
-	return 512 + scales
+	m.blockSize = 512 + scales
 }
 
 // rowBlocks multiplies n row blocks from b on with tokens [t0, t1). A tile stays in the first-level
 // cache while row blocks pass by, and results are written in runs.
 func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32, t0, t1 int) {
-	m.k.expand[m.w.layout.index](unsafe.SliceData(m.w.block(b)), unsafe.SliceData(m.expanded), m.w.In/m.w.Format.Block, n)
+	m.expand(b, n)
 	if m.matrix != nil {
-		for t := t0; t < t1; t += matrixTokens {
-			m.matrix(unsafe.SliceData(m.expanded), unsafe.SliceData(m.acts.panel(t)), unsafe.SliceData(m.acts.panel16(t)), bytesAt(out, t*m.outStride),
-				biasAt(bias, b, n), unsafe.SliceData(m.ring), m.w.In/BlockSize, n, m.outStride, min(matrixTokens, t1-t))
-		}
+		m.rowBlocksMatrix(out, b, n, bias, t0, t1)
 		return
 	}
 	for t := t0; t < t1; {
@@ -194,6 +212,27 @@ func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32, t0,
 		m.call(m.pair, out, t, b, 0, pairs, 2, bias)
 		m.call(m.tile[widthIndex(width)], out, t, b, 2*pairs, n-2*pairs, 1, bias)
 		t += width
+	}
+}
+
+func (m *expandedProduct) expand(b, n int) {
+	w := m.w
+	skip, blocks := w.layout.rowBlockSize(w.Format, m.from*BlockSize), (m.to-m.from)*BlockSize/w.Format.Block
+	for i := range n {
+		m.k.expand[w.layout.index](unsafe.SliceData(w.block(b + i)[skip:]), unsafe.SliceData(m.expanded[i*(m.to-m.from)*m.blockSize:]), blocks, 1)
+	}
+}
+
+// rowBlocksMatrix is rowBlocks for a matrixFunc.
+func (m *expandedProduct) rowBlocksMatrix(out []float32, b, n int, bias []float32, t0, t1 int) {
+	join, added := min(1, m.from), (*byte)(nil)
+	if m.to*BlockSize == m.w.In {
+		added = biasAt(bias, b, n)
+	}
+	for t := t0; t < t1; t += matrixTokens {
+		acts, sums16 := m.acts.panel(t)[m.from*matrixTokens*panelBlock:], m.acts.panel16(t)[m.from*matrixTokens*panelSums16:]
+		m.matrix(unsafe.SliceData(m.expanded), unsafe.SliceData(acts), unsafe.SliceData(sums16), bytesAt(out, t*m.outStride),
+			added, unsafe.SliceData(m.ring), m.to-m.from, n, m.outStride, min(matrixTokens, t1-t), join)
 	}
 }
 
@@ -218,9 +257,9 @@ func biasAt(bias []float32, block, n int) *byte {
 	return (*byte)(unsafe.Pointer(unsafe.SliceData(bias[block*PackedRows : (block+n)*PackedRows])))
 }
 
-// aligned returns n bytes that begin at a multiple of twice the size of the ring, and so with a line of the cache.
+// aligned returns n bytes that begin with a page, and so with a line of the cache.
 func (s *Scratch) aligned(n int) []byte {
-	const to = 2 * ringSize
+	const to = 4096
 	if len(s.lines) < n+to {
 		s.lines = make([]byte, n+to)
 	}

@@ -1162,22 +1162,22 @@ func expandAMXMXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
 // matrixAMXg32x16 multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.
 //
 //go:noescape
-func matrixAMXg32x16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int)
+func matrixAMXg32x16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int, join int)
 
 // matrixAMXg32minx16 multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.
 //
 //go:noescape
-func matrixAMXg32minx16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int)
+func matrixAMXg32minx16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int, join int)
 
 // matrixAMXg16x16 multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.
 //
 //go:noescape
-func matrixAMXg16x16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int)
+func matrixAMXg16x16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int, join int)
 
 // matrixAMXg16minx16 multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.
 //
 //go:noescape
-func matrixAMXg16minx16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int)
+func matrixAMXg16minx16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int, join int)
 
 // read512 reads n times 512 bytes.
 //
