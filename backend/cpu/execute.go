@@ -31,7 +31,7 @@ func misshaped(format string, args ...any) error {
 // need. The tasks are here so that handing one to the pool allocates nothing.
 type workspace struct {
 	acts    kernels.QActs
-	floats  [2][]float32 // keys and values before they are stored, or up of a FusedFFN
+	floats  [2][]float32 // keys and values before they are stored
 	k, v    kernels.KVRegion
 	element elementTask
 	norm    normTask

@@ -40,6 +40,7 @@ type projection struct {
 	weight *weight
 	bias   []float32
 	out    []float32
+	stride int // from a token's results to the next one's
 }
 
 func (p *projection) in() int   { return p.weight.matrix.In }
@@ -54,13 +55,13 @@ func (p *projection) compute(t *products, s *kernels.Scratch, lo, hi int) {
 	r0, r1 := lo*kernels.PackedRows, min(hi*kernels.PackedRows, m.Out)
 	switch {
 	case packed != nil && m.Integer():
-		kernels.MatMulPacked(p.out, m.Out, packed, lo, hi, p.bias, t.acts, s)
+		kernels.MatMulPacked(p.out, p.stride, packed, lo, hi, p.bias, t.acts, s)
 	case packed != nil:
-		kernels.MatMulPackedFloat(p.out, m.Out, packed, lo, hi, p.bias, t.x, m.In, t.tokens, s)
+		kernels.MatMulPackedFloat(p.out, p.stride, packed, lo, hi, p.bias, t.x, m.In, t.tokens, s)
 	case m.Integer():
-		kernels.MatMulInt(p.out, m.Out, m, r0, r1, p.bias, t.acts, s)
+		kernels.MatMulInt(p.out, p.stride, m, r0, r1, p.bias, t.acts, s)
 	default:
-		kernels.MatMulFloat(p.out, m.Out, m, r0, r1, p.bias, t.x, m.In, t.tokens, s)
+		kernels.MatMulFloat(p.out, p.stride, m, r0, r1, p.bias, t.x, m.In, t.tokens, s)
 	}
 }
 
@@ -134,7 +135,7 @@ func (d *device) resolve(m *graph.MatMul, x backend.Operand) (projection, error)
 	if x.Shape[0] != m.In {
 		return projection{}, misshaped("source %v for weight %q of rows of %d", x.Shape, m.Weight, m.In)
 	}
-	return projection{weight: weight, bias: bias}, nil
+	return projection{weight: weight, bias: bias, stride: m.Out}, nil
 }
 
 // result returns the memory of a product of n features for each row of x.
@@ -170,7 +171,7 @@ type ffnTask struct {
 func (t *ffnTask) run(s *kernels.Scratch, lo, hi int) {
 	step := hi - lo
 	if t.tokens > 1 {
-		step = ffnBlocks
+		step = min(step, ffnBlocks)
 	}
 	for ; lo < hi; lo += step {
 		t.blocks(s, lo, min(lo+step, hi))
@@ -180,14 +181,18 @@ func (t *ffnTask) run(s *kernels.Scratch, lo, hi int) {
 // ffnBlocks is the number of row blocks whose results a second-level cache holds for hundreds of tokens.
 const ffnBlocks = 16
 
+// blocks computes row blocks lo to hi-1. Those of up go to the worker's own memory, which stays in its cache.
 func (t *ffnTask) blocks(s *kernels.Scratch, lo, hi int) {
-	t.gate.compute(&t.products, s, lo, hi)
-	t.up.compute(&t.products, s, lo, hi)
 	n := t.gate.outs()
 	r0, r1 := lo*kernels.PackedRows, min(hi*kernels.PackedRows, n)
+	up := t.up
+	up.stride = r1 - r0
+	up.out = s.Results(r0 + t.tokens*up.stride) // of which the first r0 are not used: rows keep their places
+	t.gate.compute(&t.products, s, lo, hi)
+	up.compute(&t.products, s, lo, hi)
 	for i := range t.tokens {
 		gate := t.gate.out[i*n+r0 : i*n+r1]
-		s.Tier.SwiGLU(gate, gate, t.up.out[i*n+r0:i*n+r1])
+		s.Tier.SwiGLU(gate, gate, up.out[r0+i*up.stride:][:r1-r0])
 	}
 }
 
@@ -210,7 +215,6 @@ func (d *device) fusedFFN(op *graph.FusedFFN, in []backend.Operand, out backend.
 	if op.Up.Out != op.Gate.Out {
 		return fmt.Errorf("%w: gate yields %d features and up %d", ErrOperand, op.Gate.Out, op.Up.Out)
 	}
-	up.out = d.scratch(0, len(gate.out))
 	if gate.integer() || up.integer() {
 		if err := d.quantize(x, op.Gate.In); err != nil {
 			return err

@@ -58,10 +58,17 @@ type Scratch struct {
 	floats []float32
 	attend attendScratch
 
+	results []float32 // see Results
 	partial []float32 // results of a row block that is not whole
 	lines   []byte    // expanded weights
 	encoded []byte    // rows in another format
 	strip   strip
+}
+
+// Results returns memory of the worker for n results, whatever is in it. It is used by nothing else, until the next call.
+func (s *Scratch) Results(n int) []float32 {
+	s.results = grow(s.results, n)
+	return s.results
 }
 
 // intMatrix is what the plain products need of a weight, packed or not.

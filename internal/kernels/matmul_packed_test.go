@@ -168,8 +168,9 @@ func TestMatMulPacked(t *testing.T) {
 		}
 		w := randWeight(t, name, 2*f.Block, 33, 5)
 		comparePacked(t, "many tokens", w, randFloats(39*w.In, 4), 39)
-		if name == "Q4_0" {
-			w := randWeight(t, name, 4096, 40, 5) // several chunks of tokens and of row blocks
+		// Several chunks of tokens and of row blocks, and several parts of rows.
+		if in := map[string]int{"Q4_0": 4096, "Q5_1": 1120, "Q4_K": 1280, "Q6_K": 2304}[name]; in > 0 {
+			w := randWeight(t, name, in, 41, 5)
 			comparePacked(t, "chunks", w, randFloats(117*w.In, 4), 117)
 		}
 		for r := 1 + len(name)%3; r <= 40; r += 3 {
