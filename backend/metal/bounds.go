@@ -29,6 +29,9 @@ const (
 	widestFinish = 4096
 	// maxIndex bounds what kernels count in 32 bits.
 	maxIndex = 1 << 31
+	// topKeys is what a threadgroup has room for in kernels/top.metal. TopK keeps half of it at most.
+	topKeys    = 2048
+	topThreads = 256
 )
 
-var bounds = vocabulary.Bounds{Row: maxIndex - 1, Rows: maxIndex - 1, Head: widestHead, Finish: widestFinish}
+var bounds = vocabulary.Bounds{Row: maxIndex - 1, Rows: maxIndex - 1, Head: widestHead, Finish: widestFinish, Top: topKeys / 2}

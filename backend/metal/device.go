@@ -41,6 +41,7 @@ const (
 	scratchGate
 	scratchUp
 	scratchPartials
+	scratchTop
 	numScratches
 )
 

@@ -81,6 +81,8 @@ func (d *device) execute(n *graph.Node, in []backend.Operand, out backend.Operan
 		return e.unary("gelu", 0)
 	case graph.Softmax:
 		return e.softmax()
+	case graph.TopK:
+		return e.topK(op)
 	case graph.RMSNorm:
 		return e.norm(op.Weight, out.Shape[0], op.Eps)
 	case graph.QKNorm:
@@ -280,6 +282,42 @@ func (e *node) softmax() error {
 		kernel: "softmax", groups: [3]int{rows, 1, 1}, threads: rowThreads(width), shared: [2]int{groupFloats},
 		reads: []region{x}, writes: []region{out}, args: bytesOf(&args),
 	})
+}
+
+type topArgs struct{ width, among, k, pieces uint32 }
+
+func (e *node) topK(op graph.TopK) error {
+	if !bounds.Supports(op, graph.F32) {
+		return backend.ErrUnsupported
+	}
+	x, err := e.floats(e.in[0])
+	if err != nil {
+		return err
+	}
+	out, err := e.floats(e.out)
+	if err != nil {
+		return err
+	}
+	width, rows := e.in[0].Shape[0], e.in[0].Shape.Rows()
+	if op.Among > width || e.out.Shape != graph.ShapeOf(2*op.K, rows) {
+		return misshaped("%d of %d values of %v, result %v", op.K, op.Among, e.in[0].Shape, e.out.Shape)
+	}
+	pieces := (op.Among + topKeys - 1) / topKeys
+	parts, err := e.scratchOf(scratchTop, 8*rows*pieces*op.K)
+	if err != nil {
+		return err
+	}
+	args := topArgs{uint32(width), uint32(op.Among), uint32(op.K), uint32(pieces)}
+	d := dispatch{
+		kernel: "top_parts", groups: [3]int{rows, pieces, 1}, threads: topThreads, shared: [2]int{8 * topKeys},
+		reads: []region{x}, writes: []region{parts}, args: bytesOf(&args),
+	}
+	if err := e.run(d); err != nil {
+		return err
+	}
+	d.kernel, d.groups[1] = "top_join", 1
+	d.reads, d.writes = []region{x, parts}, []region{out}
+	return e.run(d)
 }
 
 type embedArgs struct{ dim, rowBytes uint32 }

@@ -11,7 +11,7 @@ var kernelFiles embed.FS
 // kernelSource returns the kernels in Metal's language, as the device compiles them when it is opened.
 func kernelSource() string {
 	var b strings.Builder
-	for _, name := range []string{"common", "elements", "rows", "formats", "matmul", "attention"} {
+	for _, name := range []string{"common", "elements", "rows", "top", "formats", "matmul", "attention"} {
 		text, err := kernelFiles.ReadFile("kernels/" + name + ".metal")
 		if err != nil {
 			panic(err) // the file is part of the program

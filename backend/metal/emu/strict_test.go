@@ -12,7 +12,7 @@ import (
 func kernelSource(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder
-	for _, name := range []string{"common", "elements", "rows", "formats", "matmul", "attention"} {
+	for _, name := range []string{"common", "elements", "rows", "top", "formats", "matmul", "attention"} {
 		text, err := os.ReadFile(filepath.Join("..", "kernels", name+".metal"))
 		if err != nil {
 			t.Fatal(err)
