@@ -444,11 +444,14 @@ func (t *mergeTask) run(s *kernels.Scratch, lo, hi int) {
 // fewest is the number of chunks of a token from which on its heads are not worth as many tasks.
 const fewest = 3
 
+// piecesPerThread evens out threads that run at different speeds.
+const piecesPerThread = 4
+
 // cut decides how the work is divided. One token reads memory in its order if all heads go through
 // some chunks together; many tokens share what they read if one head goes through all of them.
 func (t *attendTask) cut(threads, longest int) {
 	t.pieces = 0
-	groups, want := len(t.lengths)*t.op.KVHeads, threads*chunksPerThread
+	groups, want := len(t.lengths)*t.op.KVHeads, threads*piecesPerThread
 	t.tile = max(1, min(kernels.TileTokens(t.group()), groups/want))
 	chunks := (longest-1)/kernels.AttendChunk + 2 // a window may begin within one
 	if t.op.Window > 0 {

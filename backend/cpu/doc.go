@@ -22,10 +22,11 @@
 //
 // # Threads
 //
-// Workers start with the first operation that is large enough to share, spin for some
-// microseconds between operations, then sleep, so that an idle model costs nothing.
-// Close stops them. Work goes out in chunks through an atomic counter, and the
-// calling goroutine takes part. A step that repeats allocates no memory.
+// Workers start with the first operation that is large enough to share. Between operations they look
+// for the next for some hundred microseconds, letting other goroutines run meanwhile, then they sleep, so that an
+// idle model costs nothing. Close stops them. Each thread has its share of an operation and takes half of what is left of
+// it at a time, then half of what others have left; the calling goroutine takes part. A step that
+// repeats allocates no memory.
 //
 // # Errors
 //

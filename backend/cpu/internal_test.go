@@ -2,9 +2,11 @@ package cpu
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,18 +72,57 @@ func waitForSleep(t *testing.T, p *pool) {
 	t.Fatalf("%d of %d workers sleep", p.sleepers.Load(), p.threads-1)
 }
 
-func TestChunks(t *testing.T) {
-	for _, c := range []struct{ items, cost, threads, want int }{
-		{1000, 1 << 20, 1, 1000}, // alone
-		{1000, 1 << 20, 4, 63},   // four for each thread
-		{1000, 1, 4, shareCost + 1},
-		{10, shareCost, 8, 2},
-		{10, 0, 8, shareCost + 1},
-		{10, -5, 8, shareCost + 1}, // a cost that has wrapped
+func TestGrains(t *testing.T) {
+	for _, c := range []struct{ items, cost, threads, grain, grains int }{
+		{1000, 1 << 20, 1, 1000, 1}, // alone
+		{1000, 1 << 20, 4, 1, 1000},
+		{1, 1 << 20, 4, 1, 1},
+		{shareCost, 1, 4, shareCost, 1}, // not worth it
+		{shareCost + 1, 1, 4, grainCost, 5},
+		{10, shareCost, 8, 1, 10},
+		{20, shareCost / 10, 8, 2, 10},
+		{10, 0, 8, 10, 1},
+		{10, -5, 8, 10, 1}, // a cost that has wrapped
+		{math.MaxInt, 1 << 20, 2, max(1, math.MaxInt>>30), (math.MaxInt-1)/max(1, math.MaxInt>>30) + 1},
 	} {
-		if got := chunkOf(c.items, c.cost, c.threads); got != c.want {
-			t.Errorf("chunkOf(%d, %d, %d) is %d, want %d", c.items, c.cost, c.threads, got, c.want)
+		if grain, grains := grainsOf(c.items, c.cost, c.threads); grain != c.grain || grains != c.grains {
+			t.Errorf("grainsOf(%d, %d, %d) is %d, %d, want %d, %d", c.items, c.cost, c.threads, grain, grains, c.grain, c.grains)
 		}
+	}
+}
+
+// TestShare has an owner and two others empty a share at once.
+func TestShare(t *testing.T) {
+	const grains = 100_000
+	var s share
+	s.set(7, 7+grains)
+	taken := make([]atomic.Int32, grains)
+	var done sync.WaitGroup
+	for i := range 3 {
+		done.Go(func() {
+			for {
+				lo, hi := s.take(1, i == 0)
+				if lo == hi {
+					return
+				}
+				for j := lo; j < hi; j++ {
+					taken[j-7].Add(1)
+				}
+			}
+		})
+	}
+	done.Wait()
+	for i := range taken {
+		if n := taken[i].Load(); n != 1 {
+			t.Fatalf("grain %d was taken %d times", i, n)
+		}
+	}
+	s.set(0, 10)
+	if lo, hi := s.take(3, true); lo != 0 || hi != 5 {
+		t.Errorf("the owner took %d to %d of 10, want the first half", lo, hi)
+	}
+	if lo, hi := s.take(3, false); lo != 7 || hi != 10 {
+		t.Errorf("another took %d to %d of 5 to 10, want the last 3", lo, hi)
 	}
 }
 

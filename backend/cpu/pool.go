@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/internal/kernels"
@@ -20,14 +21,16 @@ type task interface {
 }
 
 const (
-	// shareCost is the work below which a chunk is not worth handing out: some
-	// microseconds, against the microsecond or so that a handover takes.
+	// shareCost is the work that is not worth handing out: some microseconds, against the microsecond
+	// or so that a handover takes.
 	shareCost = 1 << 13
-	// chunksPerThread evens out threads that run at different speeds.
-	chunksPerThread = 4
-	// spins is how often a worker looks for work before it sleeps, tens of
-	// microseconds: longer than the small operations between two products take.
-	spins = 1 << 12
+	// grainCost is the work below which a job that is handed out is not cut.
+	grainCost = 1 << 11
+	// smallestCut is the part of a thread's share that is the least it takes at once.
+	smallestCut = 16
+	// patience is how long a worker looks for work before it sleeps: longer than what one thread does between
+	// two products. Waking it takes tens of microseconds on a virtual machine, as long as reading a small matrix.
+	patience = 300 * time.Microsecond
 	// spinsPerYield is how often it looks before it lets another goroutine run.
 	spinsPerYield = 1 << 5
 )
@@ -46,14 +49,15 @@ const (
 // pool runs tasks on goroutines. The caller of run is one of the threads.
 type pool struct {
 	threads int
-	spins   int
+	spin    bool              // look for a while before sleeping
 	scratch []kernels.Scratch // one per thread, the caller's first
 
 	// The job: written before it is opened, read by workers inside it.
-	task  task
-	items int
-	chunk int
-	next  atomic.Int64 // the first item that nobody has taken
+	task   task
+	items  int
+	grain  int     // items that are not separated
+	least  int     // grains to take at once
+	shares []share // one per thread
 
 	state    atomic.Uint64
 	sleepers atomic.Int32
@@ -68,14 +72,14 @@ type pool struct {
 }
 
 func newPool(threads int, tier kernels.Tier) *pool {
-	p := &pool{threads: threads, scratch: make([]kernels.Scratch, threads), left: make(chan struct{}, 1)}
+	p := &pool{threads: threads, scratch: make([]kernels.Scratch, threads), shares: make([]share, threads), left: make(chan struct{}, 1)}
 	for i := range p.scratch {
 		p.scratch[i].Tier = tier
 	}
 	p.wake = sync.NewCond(&p.mu)
 	// With more threads than processors, one that spins keeps another from working.
 	if threads <= runtime.GOMAXPROCS(0) && threads <= runtime.NumCPU() {
-		p.spins = spins
+		p.spin = true
 	}
 	return p
 }
@@ -83,28 +87,32 @@ func newPool(threads int, tier kernels.Tier) *pool {
 // run works off a task of so many items, each of about cost nanoseconds. It returns
 // the panic of any thread as an error.
 func (p *pool) run(t task, items, cost int) error {
-	chunk := chunkOf(items, cost, p.threads)
-	if chunk >= items {
+	grain, grains := grainsOf(items, cost, p.threads)
+	if grains == 1 {
 		return p.alone(t, items)
 	}
 	p.start()
-	p.task, p.items, p.chunk = t, items, chunk
-	p.next.Store(0)
+	p.task, p.items, p.grain = t, items, grain
+	p.least = (grains-1)/(p.threads*smallestCut) + 1
+	for i := range p.shares {
+		p.shares[i].set(i*grains/p.threads, (i+1)*grains/p.threads)
+	}
 	p.state.Add(stateJob + stateOpen) // it was closed, with nobody inside
-	p.rouse((items+chunk-1)/chunk - 1)
-	p.work(&p.scratch[0])
+	p.rouse(grains - 1)
+	p.work(0)
 	p.finish()
 	p.task = nil
 	return p.err()
 }
 
-// chunkOf returns how many items to hand out at once.
-func chunkOf(items, cost, threads int) int {
-	if threads == 1 {
-		return items
+// grainsOf returns how many items are not to be separated, and how many such grains there are.
+func grainsOf(items, cost, threads int) (grain, grains int) {
+	cost = max(1, cost)
+	if threads == 1 || items <= shareCost/cost {
+		return items, 1
 	}
-	least := shareCost/max(1, cost) + 1
-	return max(least, (items+threads*chunksPerThread-1)/(threads*chunksPerThread))
+	grain = max(grainCost/cost, 1, items>>30) // numbers of grains have 32 bits
+	return grain, (items-1)/grain + 1
 }
 
 func (p *pool) alone(t task, items int) error {
@@ -117,16 +125,47 @@ func (p *pool) runAll(t task, items int) {
 	t.run(&p.scratch[0], 0, items)
 }
 
-// work takes chunks until there are none left.
-func (p *pool) work(s *kernels.Scratch) {
+// work works off the share of a thread and then what is left of the others'.
+func (p *pool) work(thread int) {
 	defer p.keepPanic()
-	for {
-		hi := int(p.next.Add(int64(p.chunk)))
-		lo := hi - p.chunk
-		if lo >= p.items {
-			return
+	for i := range p.threads {
+		s := &p.shares[(thread+i)%p.threads]
+		for {
+			lo, hi := s.take(p.least, i == 0)
+			if lo == hi {
+				break
+			}
+			p.task.run(&p.scratch[thread], lo*p.grain, min(hi*p.grain, p.items))
 		}
-		p.task.run(s, lo, min(hi, p.items))
+	}
+}
+
+// share is the grains of a thread that nobody has taken yet. Its owner takes from the front, so that
+// it reads weights from end to end and what is fetched ahead of a chunk is what it needs next. Others take from the
+// back, and half of it, as the owner does: they seldom meet.
+type share struct {
+	span atomic.Uint64 // the first in the high half, the end in the low half
+	_    [64 - 8]byte  // a line of the cache
+}
+
+func (s *share) set(lo, hi int) { s.span.Store(uint64(lo)<<32 | uint64(hi)) }
+
+// take takes half of the share but not less than least, if there are as many; no grains if there are none.
+func (s *share) take(least int, owner bool) (lo, hi int) {
+	for {
+		span := s.span.Load()
+		lo, hi = int(span>>32), int(uint32(span))
+		n := min(hi-lo, max(least, (hi-lo+1)/2))
+		rest := uint64(lo+n)<<32 | uint64(hi)
+		if owner {
+			hi = lo + n
+		} else {
+			rest = uint64(lo)<<32 | uint64(hi-n)
+			lo = hi - n
+		}
+		if n == 0 || s.span.CompareAndSwap(span, rest) {
+			return lo, hi
+		}
 	}
 }
 
@@ -149,18 +188,38 @@ func (p *pool) err() error {
 
 // finish closes the job and returns when every worker has left it.
 func (p *pool) finish() {
-	state := p.state.Add(^uint64(stateOpen - 1)) // clears the bit, which is set
-	for i := 0; state&stateWorkers != 0; i++ {
-		if i < p.spins {
-			if i%spinsPerYield == spinsPerYield-1 {
-				runtime.Gosched()
-			}
-		} else if p.state.CompareAndSwap(state, state|stateWaiting) {
+	p.state.Add(^uint64(stateOpen - 1)) // clears the bit, which is set
+	var state uint64
+	if p.lookFor(func() bool {
+		state = p.state.Load()
+		return state&stateWorkers == 0
+	}) {
+		return
+	}
+	for ; state&stateWorkers != 0; state = p.state.Load() {
+		if p.state.CompareAndSwap(state, state|stateWaiting) {
 			<-p.left
 			p.state.Add(^uint64(stateWaiting - 1))
 			return
 		}
-		state = p.state.Load()
+	}
+}
+
+// lookFor looks until there is what is looked for, or patience is at an end.
+func (p *pool) lookFor(found func() bool) bool {
+	if !p.spin {
+		return found()
+	}
+	for begun := time.Now(); ; {
+		for range spinsPerYield {
+			if found() {
+				return true
+			}
+		}
+		if time.Since(begun) > patience {
+			return false
+		}
+		runtime.Gosched()
 	}
 }
 
@@ -184,12 +243,12 @@ func (p *pool) start() {
 	p.started = true
 	for i := 1; i < p.threads; i++ {
 		p.workers.Add(1)
-		go p.worker(&p.scratch[i])
+		go p.worker(i)
 	}
 }
 
 // worker joins jobs until the pool is closed.
-func (p *pool) worker(s *kernels.Scratch) {
+func (p *pool) worker(thread int) {
 	defer p.workers.Done()
 	// Weights may be mapped from a file; a fault there shall be an error too.
 	debug.SetPanicOnFault(true)
@@ -200,7 +259,7 @@ func (p *pool) worker(s *kernels.Scratch) {
 		if !ok {
 			continue
 		}
-		p.work(s)
+		p.work(thread)
 		if state = p.state.Add(^uint64(0)); state&(stateWorkers|stateWaiting) == stateWaiting {
 			p.left <- struct{}{}
 		}
@@ -225,13 +284,8 @@ func fresh(state, done uint64) bool { return state&stateOpen != 0 && state/state
 
 // await returns true when there may be a job, and false when the pool is closed.
 func (p *pool) await(done uint64) bool {
-	for i := range p.spins {
-		if fresh(p.state.Load(), done) {
-			return true
-		}
-		if i%spinsPerYield == spinsPerYield-1 {
-			runtime.Gosched()
-		}
+	if p.lookFor(func() bool { return fresh(p.state.Load(), done) }) {
+		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
