@@ -14,7 +14,7 @@ import (
 // the dot products of AVX-VNNI, and without:
 //
 //   - quants up to 63 ("small") are multiplied with VPMADDUBSW, whose sums of two products
-//     stay below 2^14; two such sums are added, then widened;
+//     stay below 2^14; two such sums are added, then widened, or four where quants are up to 32;
 //   - others ("wide") are made signed, their magnitudes multiplied with activations that took
 //     over their signs; sums of two stay below 2^15 as activations are never -128.
 
@@ -108,10 +108,18 @@ type lanes256 struct {
 	acc, sums []reg.VecPhysical
 	w, t      []reg.VecPhysical // quants, temporaries
 	table, s  reg.VecPhysical
+	heads     []reg.VecPhysical // scales of the super-block, or none if registers are too few
 }
 
+// few is the number of tokens that leave registers free.
+const few = 2
+
 func newLanes256(mode mode256, f *format, c int) *lanes256 {
-	return &lanes256{mode: mode, f: f, c: c, acc: ymm[0:c], sums: ymm[4 : 4+c], w: ymm[8:10], t: ymm[10:14], table: ymm[14], s: ymm[15]}
+	l := &lanes256{mode: mode, f: f, c: c, acc: ymm[0:c], sums: ymm[4 : 4+c], w: ymm[8:10], t: ymm[10:14], table: ymm[14], s: ymm[15]}
+	if c <= few {
+		l.heads = []reg.VecPhysical{ymm[3], ymm[7]}
+	}
+	return l
 }
 
 // word unpacks word g of the block into dst.
@@ -180,6 +188,14 @@ func dpbusd(act, w, sum reg.VecPhysical) {
 	op("BYTE", operand.U8(0xc0|s&7<<3|a&7))
 }
 
+// batch is how many words' products are added in 16 bits, where they fit.
+func (l *lanes256) batch() int {
+	if l.c <= few && l.f != nil && l.f.bits != "nib2" {
+		return 4
+	}
+	return 2
+}
+
 // init sets the sums to what makes up for the zero point.
 func (l *lanes256) init(group, half, zero int) {
 	shift := map[int]int{128: 0, 32: 2, 16: 3, 8: 4, 4: 5}
@@ -222,22 +238,50 @@ func (l *lanes256) products(group, half int, wide bool, word func(g int, dst reg
 				op("VPADDD", t, s, s)
 			}
 		default:
-			word(g, l.w[g%2])
-			if g%2 == 0 {
-				continue
-			}
-			for c, s := range l.sums {
-				a, b := l.t[c%2*2], l.t[c%2*2+1]
-				act(c, g-1, a)
-				act(c, g, b)
-				op("VPMADDUBSW", a, l.w[0], a)
-				op("VPMADDUBSW", b, l.w[1], b)
-				op("VPADDW", b, a, a)
-				op("VPMADDWD", ones256, a, a)
-				op("VPADDD", a, s, s)
-			}
+			l.small(g, word, act)
 		}
 	}
+}
+
+// small multiplies word g, whose quants are small, and widens sums at the end of a batch.
+func (l *lanes256) small(g int, word func(g int, dst reg.VecPhysical), act func(c, g int, dst reg.VecPhysical)) {
+	batch := l.batch()
+	word(g, l.w[g%2])
+	if batch == 2 { // both words wait for each other, and not the sums of many tokens
+		if g%2 == 0 {
+			return
+		}
+		for c, s := range l.sums {
+			a, b := l.t[c%2*2], l.t[c%2*2+1]
+			act(c, g-1, a)
+			act(c, g, b)
+			op("VPMADDUBSW", a, l.w[0], a)
+			op("VPMADDUBSW", b, l.w[1], b)
+			op("VPADDW", b, a, a)
+			l.widen(a, s)
+		}
+		return
+	}
+	for c, s := range l.sums {
+		sum, t := l.t[2*c], l.t[2*c+1]
+		if g%batch == 0 {
+			act(c, g, sum)
+			op("VPMADDUBSW", sum, l.w[g%2], sum)
+			continue
+		}
+		act(c, g, t)
+		op("VPMADDUBSW", t, l.w[g%2], t)
+		op("VPADDW", t, sum, sum)
+		if g%batch == batch-1 {
+			l.widen(sum, s)
+		}
+	}
+}
+
+// widen adds pairs of 16-bit sums.
+func (l *lanes256) widen(sum, s reg.VecPhysical) {
+	op("VPMADDWD", ones256, sum, sum)
+	op("VPADDD", sum, s, s)
 }
 
 // accumulate adds the sums, times the scales in s and those of the tokens.
@@ -285,8 +329,7 @@ func (l *lanes256) scale(h int) {
 			op("VPMOVZXBD", at, l.s)
 		}
 		if f.scale == "nibbles" {
-			op("VPSLLD", imm(28), l.s, l.s)
-			op("VPSRLD", imm(28), l.s, l.s)
+			op("VPAND", bytes256[0x0f], l.s, l.s)
 		}
 		l.times(0)
 	}
@@ -306,15 +349,30 @@ func (l *lanes256) min(h int) {
 	}
 }
 
-// times multiplies the integers in s with the scales of the super-block, which are at regPtr.
+// head reads the scales of the super-block, which are at regPtr.
+func (l *lanes256) head() {
+	if l.heads == nil {
+		return
+	}
+	op("VCVTPH2PS", mem(regPtr, 0), l.heads[0])
+	if l.f.min {
+		op("VCVTPH2PS", mem(regPtr, 32), l.heads[1])
+	}
+}
+
+// times multiplies the integers in s with the scales of the super-block.
 func (l *lanes256) times(disp int) {
 	op("VCVTDQ2PS", l.s, l.s)
+	if l.heads != nil {
+		op("VMULPS", l.heads[disp/32], l.s, l.s)
+		return
+	}
 	op("VCVTPH2PS", mem(regPtr, disp), l.t[0])
 	op("VMULPS", l.t[0], l.s, l.s)
 }
 
 // halves256 runs body for both halves of every row block, from the packed weights at regW on.
-func halves256(f *format, start, body, end func()) {
+func halves256(f *format, start, head, body, end func()) {
 	rowLoop(func() {
 		op("XORQ", regHalf, regHalf)
 		build.Label("half")
@@ -333,6 +391,7 @@ func halves256(f *format, start, body, end func()) {
 		build.Label("block")
 		if f.super {
 			op("MOVQ", regHalves, regPtr)
+			head()
 			step(f.headBytes())
 			op("MOVQ", operand.U32(8), regInner)
 			build.Label("inner")
@@ -401,7 +460,10 @@ func vec256(mode mode256, f *format, c int) {
 	l := newLanes256(mode, f, c)
 	l.loadTable()
 	wide := f.wide() && !mode.vnni
-	halves256(f, func() { start256(f.group, l.acc) }, func() {
+	halves256(f, func() {
+		start256(f.group, l.acc)
+		fetchResults(c)
+	}, l.head, func() {
 		fetch(regQuants, f.blockBytes())
 		for h := range f.groups() {
 			l.init(f.group, h, mode.zeroIn(f))
@@ -440,7 +502,7 @@ func expand256(mode mode256, f *format) {
 	}
 	halves256(f, func() {
 		op("LEAQ", operand.Mem{Base: regX, Index: regHalf, Scale: 1}, regOut)
-	}, func() {
+	}, l.head, func() {
 		for g := range 8 {
 			w := l.w[g%2]
 			l.word(g, w)

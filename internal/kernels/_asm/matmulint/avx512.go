@@ -374,6 +374,7 @@ func vec512(f *format, c int) {
 			op("VPXORD", a, a, a)
 		}
 		firstRecord(f.group)
+		fetchResults(c)
 		blockLoop(f, u.head, func() {
 			fetch(regW, f.blockBytes())
 			u.scales()

@@ -88,6 +88,14 @@ func fetch(base reg.Register, bytes int) {
 	}
 }
 
+// fetchResults asks for where results of one token are going to be written, a dozen row blocks ahead: stores that miss the
+// caches hold up the reading of weights.
+func fetchResults(c int) {
+	if c == 1 {
+		op("PREFETCHT0", mem(regOut, 768))
+	}
+}
+
 // format is what a generator has to know of a packed format.
 type format struct {
 	name   string
