@@ -7,6 +7,7 @@
 #include <string.h>
 
 typedef uint32_t u32x4 __attribute__((vector_size(16)));
+typedef float f32x2 __attribute__((vector_size(8)));
 
 namespace emu {
 struct Block;
@@ -122,19 +123,27 @@ FN int atomic_cas(int *p, int old, int v) { int was = *p; if (was == old) *p = v
 FN u32x4 ld_weights(const u32x4 *p) { return *p; }
 FN uint32_t ld_weights(const uint32_t *p) { return *p; }
 
+FN f32x2 ld_shared2(const float *p) { return *(const f32x2 *)p; }
+FN void ldmatrix(uint32_t r[4], const void *row) {
+  const void *const *rows = (const void *const *)emu::warp_gather(&row, sizeof row);
+  for (int i = 0; i < 4; i++) memcpy(&r[i], (const char *)rows[8 * i + (emu::cur->lane >> 2)] + 4 * (emu::cur->lane & 3), 4);
+}
+
 // The fragments of tensor cores, as kernels/gpu.h describes them.
-FN void mma_k16(int d[4], uint32_t a0, uint32_t a1, uint32_t b) {
+FN void mma_k16(int d[4], uint32_t a0, uint32_t a1, uint32_t b, const int c[4]) {
   uint32_t in[3] = {a0, a1, b};
   const uint32_t *w = (const uint32_t *)emu::warp_gather(in, sizeof in);
   int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
+  for (int i = 0; i < 4; i++) d[i] = c[i];
   for (int i = 0; i < 4; i++)
     for (int k = 0; k < 4; k++)
       d[i] = dp4a((int)w[(4 * g + k) * 3 + (i >> 1)], (int)w[(4 * (2 * t + (i & 1)) + k) * 3 + 2], d[i]);
 }
-FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2]) {
+FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[4]) {
   uint32_t in[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
   const uint32_t *w = (const uint32_t *)emu::warp_gather(in, sizeof in);
   int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
+  for (int i = 0; i < 4; i++) d[i] = c[i];
   for (int i = 0; i < 4; i++)
     for (int k = 0; k < 8; k++)
       d[i] = dp4a((int)w[(4 * g + (k & 3)) * 6 + (i >> 1) + 2 * (k >> 2)], (int)w[(4 * (2 * t + (i & 1)) + (k & 3)) * 6 + 4 + (k >> 2)], d[i]);

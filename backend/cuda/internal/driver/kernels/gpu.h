@@ -12,6 +12,7 @@
 #include "../emu/device.h"
 #else // ---- clang for NVPTX ----
 typedef uint32_t u32x4 __attribute__((vector_size(16)));
+typedef float f32x2 __attribute__((vector_size(8)));
 
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
@@ -61,32 +62,46 @@ FN u32x4 ld_weights(const u32x4 *p) {
 }
 FN uint32_t ld_weights(const uint32_t *p) { uint32_t a; asm("ld.global.nc.u32 %0, [%1];" : "=r"(a) : "l"(p)); return a; }
 
-// Tensor cores: D(16x8) += A(16xk) * B(kx8) of signed bytes, sums in 32-bit integers. The lane
+// ld_shared2 loads two floats of shared memory at once.
+FN f32x2 ld_shared2(const float *p) {
+  float a, b;
+  asm volatile("{ .reg .u64 p; cvta.to.shared.u64 p, %2; ld.shared.v2.f32 {%0,%1}, [p]; }" : "=f"(a), "=f"(b) : "l"(p) : "memory");
+  return f32x2{a, b};
+}
+
+// ldmatrix loads four matrices of 8 rows of 16 bytes from shared memory. Lane 8i+j says where row j of
+// matrix i begins; the lane with g = lane/4 and t = lane%4 gets bytes 4t to 4t+3 of row g of each.
+FN void ldmatrix(uint32_t r[4], const void *row) {
+  asm volatile("{ .reg .u64 p; cvta.to.shared.u64 p, %4; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [p]; }"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(row) : "memory");
+}
+
+// Tensor cores: D(16x8) = A(16xk) * B(kx8) + C of signed bytes, sums in 32-bit integers. The lane
 // with g = lane/4 and t = lane%4 has, four values of k to a word,
 //   a[0] = A[g][4t..]  a[1] = A[g+8][4t..]  a[2], a[3] the same 16 further along k
 //   b[0] = B[4t..][g]  b[1] 16 further along k
-//   d[0], d[1] = D[g][2t], D[g][2t+1]  d[2], d[3] the same in row g+8
+//   d[0], d[1] = D[g][2t], D[g][2t+1]  d[2], d[3] the same in row g+8, and c like d
 #if __CUDA_ARCH__ >= 800
-FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[4]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
-FN void mma_k16(int d[4], uint32_t a0, uint32_t a1, uint32_t b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a0), "r"(a1), "r"(b));
+FN void mma_k16(int d[4], uint32_t a0, uint32_t a1, uint32_t b, const int c[4]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%7,%8,%9,%10};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a0), "r"(a1), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
 #else
-FN void mma_8x8(int &d0, int &d1, uint32_t a, uint32_t b) {
-  asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1},{%2},{%3},{%0,%1};" : "+r"(d0), "+r"(d1) : "r"(a), "r"(b));
+FN void mma_8x8(int &d0, int &d1, uint32_t a, uint32_t b, int c0, int c1) {
+  asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1},{%2},{%3},{%4,%5};" : "=r"(d0), "=r"(d1) : "r"(a), "r"(b), "r"(c0), "r"(c1));
 }
-FN void mma_k16(int d[4], uint32_t a0, uint32_t a1, uint32_t b) {
-  mma_8x8(d[0], d[1], a0, b);
-  mma_8x8(d[2], d[3], a1, b);
+FN void mma_k16(int d[4], uint32_t a0, uint32_t a1, uint32_t b, const int c[4]) {
+  mma_8x8(d[0], d[1], a0, b, c[0], c[1]);
+  mma_8x8(d[2], d[3], a1, b, c[2], c[3]);
 }
-FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2]) {
-  mma_k16(d, a[0], a[1], b[0]);
-  mma_k16(d, a[2], a[3], b[1]);
+FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[4]) {
+  mma_k16(d, a[0], a[1], b[0], c);
+  mma_k16(d, a[2], a[3], b[1], d);
 }
 #endif
 #endif

@@ -16,7 +16,7 @@ KERNEL(256, roof_tensor, int *y, int n) {
   uint32_t a[4] = {1u * tid_x(), 2u * tid_x(), 3u * tid_x(), 5u * tid_x()}, b[2] = {7u * tid_x(), 11u * tid_x()};
   int d[8][4];
   UNROLL for (int i = 0; i < 8; i++) UNROLL for (int k = 0; k < 4; k++) d[i][k] = i + k;
-  NO_UNROLL for (int i = 0; i < n; i++) UNROLL for (int k = 0; k < 8; k++) mma_k32(d[k], a, b);
+  NO_UNROLL for (int i = 0; i < n; i++) UNROLL for (int k = 0; k < 8; k++) mma_k32(d[k], a, b, d[k]);
   int sum = 0;
   UNROLL for (int i = 0; i < 8; i++) UNROLL for (int k = 0; k < 4; k++) sum ^= d[i][k];
   if (sum == 0x5eed5eed) y[tid_x()] = sum;

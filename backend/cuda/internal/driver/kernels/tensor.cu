@@ -79,33 +79,38 @@ template <class F> FN void fill(Tile<F> *s, const unsigned char *weights, const 
   }
 }
 
-FN uint32_t word_at(const unsigned char *p) { return *(const uint32_t *)p; }
+// Integer sums begin at the bits of the float MAGIC, 1.5 * 2^23: added to these, one below 2^22 makes the
+// bits of the float that is as much greater. So a subtraction makes a float of it, where a conversion
+// would take four times as long or more.
+enum { MAGIC_BITS = 0x4b400000 };
+const float MAGIC = 12582912.f;
 
 // add_products adds a group's 16 x 8 integer sums of one product of tensor cores to the sums.
-template <class F> FN void add_products(float sum[4], const int dot[4], const float scale[2], const float min[2], const float d[2], const float quants[2]) {
+template <class F> FN void add_products(float sum[4], const int dot[4], const float scale[2], const float min[2], f32x2 d, f32x2 quants) {
   UNROLL for (int i = 0; i < 4; i++) {
-    sum[i] = fma_((float)dot[i], scale[i >> 1] * d[i & 1], sum[i]);
+    sum[i] = fma_(as_float((uint32_t)dot[i]) - MAGIC, scale[i >> 1] * d[i & 1], sum[i]);
     if (F::MIN) sum[i] = fma_(min[i >> 1], quants[i & 1], sum[i]);
   }
 }
 
 // tile_sums adds the super-block in shared memory to the warp's 32 x 32 sums.
 template <class F> FN void tile_sums(const Tile<F> *s, float sum[2][4][4]) {
-  const int per = 32 / F::GROUP;
-  int lane = tid_x() & 31, warp = tid_x() >> 5, g = lane >> 2, t = lane & 3;
+  const int per = 32 / F::GROUP, magic[4] = {MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS};
+  int lane = tid_x() & 31, warp = tid_x() >> 5, g = lane >> 2, t = lane & 3, matrix = lane >> 3;
   int row = 32 * (warp & 3) + g, col = 32 * (warp >> 2);
+  // Rows that ldmatrix takes from the lane: of weights, matrices are rows 0 and 8 of the first 16 bytes and then of the
+  // next; of activations, tokens 0 of both and then tokens 8.
+  const unsigned char *a_row = s->a[32 * (warp & 3) + 8 * (matrix & 1) + (lane & 7)] + 16 * (matrix >> 1);
+  const unsigned char *b_row = s->b[col + 8 * (matrix >> 1) + (lane & 7)] + 16 * (matrix & 1);
   NO_UNROLL for (int b = 0; b < 8; b++) {
     uint32_t x[4][2];
-    float d[4][2];
-    UNROLL for (int n = 0; n < 4; n++) {
-      UNROLL for (int k = 0; k < 2; k++) {
-        x[n][k] = word_at(&s->b[col + 8 * n + g][32 * b + 16 * k + 4 * t]);
-        d[n][k] = s->d[b][col + 8 * n + 2 * t + k];
-      }
-    }
+    f32x2 d[4];
+    ldmatrix(x[0], b_row + 32 * b);
+    ldmatrix(x[2], b_row + 16 * STRIDE + 32 * b);
+    UNROLL for (int n = 0; n < 4; n++) d[n] = ld_shared2(&s->d[b][col + 8 * n + 2 * t]);
     UNROLL for (int i = 0; i < 2; i++) {
       uint32_t a[4];
-      UNROLL for (int k = 0; k < 4; k++) a[k] = word_at(&s->a[row + 16 * i + 8 * (k & 1)][32 * b + 16 * (k >> 1) + 4 * t]);
+      ldmatrix(a, a_row + 16 * i * STRIDE + 32 * b);
       UNROLL for (int h = 0; h < per; h++) {
         int group = per * b + h;
         float scale[2], min[2];
@@ -114,10 +119,10 @@ template <class F> FN void tile_sums(const Tile<F> *s, float sum[2][4][4]) {
           min[k] = F::MIN ? s->min[group][row + 16 * i + 8 * k] : 0;
         }
         UNROLL for (int n = 0; n < 4; n++) {
-          int dot[4] = {0, 0, 0, 0};
-          if (F::GROUP == 32) mma_k32(dot, a, x[n]); else mma_k16(dot, a[2 * h], a[2 * h + 1], x[n][h]);
-          float quants[2];
-          UNROLL for (int k = 0; k < 2; k++) quants[k] = F::MIN ? s->sum[group][col + 8 * n + 2 * t + k] : 0;
+          int dot[4];
+          if (F::GROUP == 32) mma_k32(dot, a, x[n], magic); else mma_k16(dot, a[2 * h], a[2 * h + 1], x[n][h], magic);
+          f32x2 quants = {0, 0};
+          if (F::MIN) quants = ld_shared2(&s->sum[group][col + 8 * n + 2 * t]);
           add_products<F>(sum[i][n], dot, scale, min, d[n], quants);
         }
       }
