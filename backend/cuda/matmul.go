@@ -164,10 +164,18 @@ func (d *device) tensorProduct(q *quants, tokens int, p projection) {
 		Ptr(w.matrix.ptr).Ptr(p.bias).Ptr(p.out).Int(w.source.Out).Ptr(q.q).Ptr(q.m).Int(q.supers).Int(tokens)
 }
 
+// halfTileBytes is the shared memory of a tile, type Tile of kernels/halves.cu.
+const halfTileBytes = 2*2*superBlock*tileTokens + 4*tileTokens
+
 // floatProduct multiplies tokens with a weight of floats.
 func (d *device) floatProduct(x value, width, tokens int, p projection) {
 	w := p.weight
 	k, at, supers := w.matvec1, 1, supersOf(width)
+	if tokens > fewTokens && w.matmul != nil && halfTileBytes <= d.kernels.shared {
+		d.launch(w.matmul, (w.source.Out+tileRows-1)/tileRows, (tokens+tileTokens-1)/tileTokens, 1, tileThreads, halfTileBytes).
+			Ptr(w.matrix.ptr).Ptr(p.bias).Ptr(p.out).Int(w.source.Out).Ptr(x.ptr).Int(width).Int(supers).Int(tokens)
+		return
+	}
 	if tokens > 1 && sumsBytes(supers, octTokens) <= d.kernels.shared {
 		k, at = w.matvecN, octTokens
 	}

@@ -404,7 +404,9 @@ func (d *device) findKernels(w *weight) error {
 	}
 	list := []wanted{{name, "matvec1_", &w.matvec1}, {name, "matvec4_", &w.matvecN}, {name, "gate_up1_", &w.gateUp1},
 		{name, "embed_", &w.embed}, {"tensor_" + name, "matmul_", &w.matmul}}
-	if !w.integer() {
+	if name := w.format.Name; d.major >= 8 && (name == "F16" || name == "BF16") {
+		list = []wanted{{"halves", "few1_", &w.matvec1}, {"halves", "few8_", &w.matvecN}, {"halves", "tile_", &w.matmul}, {"floats", "embed_", &w.embed}}
+	} else if !w.integer() {
 		list = []wanted{{"floats", "matvec1_", &w.matvec1}, {"floats", "matvec8_", &w.matvecN}, {"floats", "embed_", &w.embed}}
 	}
 	for _, k := range list {

@@ -13,6 +13,9 @@ extern "C" int minfer_cuda_init_error(void) { return 0; }
 #include "kernels/floats.cu"
 #include "kernels/roofs.cu"
 #include "kernels/top.cu"
+namespace halves { // it has names of floats.cu and tensor.cu
+#include "kernels/halves.cu"
+}
 #define FORMAT Q4_0
 #include "kernels/matmul.cu"
 #include "kernels/tensor.cu"

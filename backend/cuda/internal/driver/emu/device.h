@@ -69,6 +69,7 @@ struct Reg {
 #define SHARED(T, v) T *v = (T *)emu::cur->blk->dyn
 #define UNROLL
 #define UNROLL_4
+#define UNROLL_2
 #define NO_UNROLL
 
 #define tid_x() (emu::cur->tx)
@@ -81,6 +82,7 @@ struct Reg {
 #define block_sync() emu::block_barrier(__FILE__, __LINE__)
 FN void warp_sync() { char c = 0; emu::warp_gather(&c, 1); }
 template <class T> FN T shfl_xor(T v, int m) { return ((const T *)emu::warp_gather(&v, sizeof v))[(emu::cur->lane ^ m) & 31]; }
+template <class T> FN T shfl(T v, int lane) { return ((const T *)emu::warp_gather(&v, sizeof v))[lane & 31]; }
 FN float as_float(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 FN uint32_t as_uint(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 FN float half2float(uint16_t h) {
@@ -148,3 +150,30 @@ FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[
     for (int k = 0; k < 8; k++)
       d[i] = dp4a((int)w[(4 * g + (k & 3)) * 6 + (i >> 1) + 2 * (k >> 2)], (int)w[(4 * (2 * t + (i & 1)) + (k & 3)) * 6 + 4 + (k >> 2)], d[i]);
 }
+FN uint32_t pack_f16(float a, float b) { return float2half(a) | (uint32_t)float2half(b) << 16; }
+FN uint32_t bf16_of(float f) { // to nearest even
+  uint32_t u = as_uint(f);
+  return f != f ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+}
+FN uint32_t pack_bf16(float a, float b) { return bf16_of(a) | bf16_of(b) << 16; }
+FN float low_f16(uint32_t w) { return half2float((uint16_t)w); }
+FN float low_bf16(uint32_t w) { return as_float(w << 16); }
+// How tensor cores add up is not documented. Here 16 products are added to the sum in ascending order
+// and without rounding in between, as good as: in doubles.
+template <float (*F)(uint32_t)> FN void mma_halves(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  float in[12];
+  for (int i = 0; i < 12; i++) { uint32_t w = i < 8 ? a[i >> 1] : b[i / 2 - 4]; in[i] = F(w >> (16 * (i & 1))); }
+  const float *w = (const float *)emu::warp_gather(in, sizeof in);
+  int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
+  for (int i = 0; i < 4; i++) {
+    const float *x = w + 4 * g * 12 + 2 * (i >> 1), *y = w + 4 * (2 * t + (i & 1)) * 12 + 8;
+    double sum = d[i];
+    for (int k = 0; k < 16; k++) {
+      int at = (k >> 1 & 3) * 12 + (k & 1);
+      sum += (double)x[at + 4 * (k >> 3)] * y[at + 2 * (k >> 3)];
+    }
+    d[i] = (float)sum;
+  }
+}
+FN void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2]) { mma_halves<low_f16>(d, a, b); }
+FN void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) { mma_halves<low_bf16>(d, a, b); }

@@ -24,6 +24,7 @@ typedef float f32x2 __attribute__((vector_size(8)));
 #define SHARED(T, v) extern __shared__ __attribute__((aligned(16))) unsigned char gpu_shared[]; T *v = (T *)gpu_shared
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_4 _Pragma("clang loop unroll_count(4)")
+#define UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #define NO_UNROLL _Pragma("clang loop unroll(disable)")
 
 #define tid_x() ((int)__nvvm_read_ptx_sreg_tid_x())
@@ -37,6 +38,7 @@ FN void block_sync() { __syncthreads(); }
 FN void warp_sync() { __nvvm_bar_warp_sync(0xffffffffu); }
 FN float shfl_xor(float v, int m) { return __nvvm_shfl_sync_bfly_f32(0xffffffffu, v, m, 0x1f); }
 FN int shfl_xor(int v, int m) { return __nvvm_shfl_sync_bfly_i32(0xffffffffu, v, m, 0x1f); }
+FN float shfl(float v, int lane) { return __nvvm_shfl_sync_idx_f32(0xffffffffu, v, lane, 0x1f); }
 FN float half2float(uint16_t h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
 FN uint16_t float2half(float f) { uint16_t h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
 FN int dp4a(int a, int b, int c) { int d; asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d; }
@@ -82,6 +84,18 @@ FN void ldmatrix(uint32_t r[4], const void *row) {
 //   b[0] = B[4t..][g]  b[1] 16 further along k
 //   d[0], d[1] = D[g][2t], D[g][2t+1]  d[2], d[3] the same in row g+8, and c like d
 #if __CUDA_ARCH__ >= 800
+// The same of halves, two to a word, and sums in floats: a[0] = A[g][2t..], a[1] = A[g+8][2t..], a[2] and a[3]
+// 8 further along k; b[0] = B[2t..][g], b[1] 8 further. pack_f16 and pack_bf16 make a word, a in its lower half.
+FN void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+FN void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+FN uint32_t pack_f16(float a, float b) { uint32_t w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(b), "f"(a)); return w; }
+FN uint32_t pack_bf16(float a, float b) { uint32_t w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(b), "f"(a)); return w; }
 FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[4]) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
