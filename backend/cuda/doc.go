@@ -41,7 +41,9 @@
 // into pieces, on replay or on fusion: every sum has an order of its own that no launch changes,
 // and nothing is added up by atomic operations. Quantised products use the numerics contract's
 // activations and exact integer sums per group; the order in which groups are added up is that of
-// kernels/matmul.cu. Results agree with the CPU's up to rounding.
+// kernels/matmul.cu. Products with weights of F16 and BF16 take two halves for each activation, on
+// tensor cores, for one token as for many (kernels/halves.cu); below compute capability 8.0 they are
+// scalar. Results agree with the CPU's up to rounding.
 //
 // # Memory
 //

@@ -130,7 +130,7 @@ func TestOrders(t *testing.T) {
 	for _, env := range [][]string{
 		{"GPUEMU_ORDER=rev", "GPUEMU_STREAMS=eager"},
 		{"GPUEMU_ORDER=rand:1", "GPUEMU_CC=75"},
-		{"GPUEMU_ORDER=rand:2"},
+		{"GPUEMU_ORDER=rand:2", "GPUEMU_CC=86"},
 	} {
 		t.Run(strings.Join(env, ","), func(t *testing.T) {
 			if out, err := again(t, tests, env...); err != nil {
@@ -140,7 +140,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestDroppedBarriers leaves out each barrier of the kernels in turn, and wants a test to fail for it.
+// TestDroppedBarriers leaves out each barrier of the kernels in turn, and each wait for copies, and wants a test to fail for it.
 func TestDroppedBarriers(t *testing.T) {
 	if inner(t) || testing.Short() {
 		t.Skip("it runs the other tests")
@@ -161,8 +161,10 @@ func TestDroppedBarriers(t *testing.T) {
 		for _, line := range barriers(t, file) {
 			t.Run(fmt.Sprintf("%s:%d", file, line), func(t *testing.T) {
 				for _, order := range []string{"rand:3", "rand:4", "rev", "fwd"} {
-					if _, err := again(t, run, fmt.Sprintf("GPUEMU_DROP=%s:%d", file, line), "GPUEMU_ORDER="+order); err != nil {
-						return
+					for _, cc := range []string{"80", "75"} { // some kernels are for one of them only
+						if _, err := again(t, run, fmt.Sprintf("GPUEMU_DROP=%s:%d", file, line), "GPUEMU_ORDER="+order, "GPUEMU_CC="+cc); err != nil {
+							return
+						}
 					}
 				}
 				t.Error("no test fails without the barrier")
@@ -171,7 +173,7 @@ func TestDroppedBarriers(t *testing.T) {
 	}
 }
 
-// barriers lists the lines with a barrier.
+// barriers lists the lines with a barrier or a wait for copies.
 func barriers(t *testing.T, file string) (lines []int) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("internal", "driver", "kernels", file))
@@ -181,7 +183,7 @@ func barriers(t *testing.T, file string) (lines []int) {
 	defer f.Close()
 	s := bufio.NewScanner(f)
 	for n := 1; s.Scan(); n++ {
-		if strings.Contains(s.Text(), "block_sync()") {
+		if line := s.Text(); strings.Contains(line, "block_sync()") || strings.Contains(line, "cp_async_wait()") {
 			lines = append(lines, n)
 		}
 	}

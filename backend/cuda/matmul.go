@@ -105,7 +105,7 @@ func (d *device) project(x value, width int, parts ...projection) error {
 		if err != nil {
 			return err
 		}
-		if tokens > fewTokens && p.weight.tileBytes() <= d.kernels.shared {
+		if tokens > fewTokens && p.weight.tileBytes(p.weight.ahead) <= d.kernels.shared {
 			d.tensorProduct(q, tokens, p)
 			parts = parts[1:]
 			continue
@@ -147,20 +147,24 @@ func (d *device) fewProduct(q *quants, tokens int, parts []projection) {
 	c.Ptr(q.q).Ptr(q.m).Int(q.supers).Int(tokens)
 }
 
-// tileBytes is the shared memory of a tile, type Tile of kernels/tensor.cu. One format's is more than
+// tileBytes is the shared memory of a tile, type Tile or AheadTile of kernels/tensor.cu. One format's is more than
 // the oldest GPUs have: it goes through the kernels for few tokens there, to the same bits.
-func (w *weight) tileBytes() int {
+func (w *weight) tileBytes(ahead bool) int {
 	groups, mins := superBlock/w.format.Group, 1
 	if w.format.Min {
 		mins = groups
 	}
-	return (tileRows+tileTokens)*(superBlock+16) + 4*((groups+mins)*tileRows+(8+mins)*tileTokens)
+	bytes := (tileRows+tileTokens)*(superBlock+16) + 4*((groups+mins)*tileRows+(8+mins)*tileTokens)
+	if ahead {
+		bytes += tileTokens*(superBlock+16) + tileRows*w.layout.bytes() + tileTokens*8*8
+	}
+	return bytes
 }
 
 // tensorProduct multiplies many tokens with a weight.
 func (d *device) tensorProduct(q *quants, tokens int, p projection) {
 	w := p.weight
-	d.launch(w.matmul, (w.source.Out+tileRows-1)/tileRows, (tokens+tileTokens-1)/tileTokens, 1, tileThreads, w.tileBytes()).
+	d.launch(w.matmul, (w.source.Out+tileRows-1)/tileRows, (tokens+tileTokens-1)/tileTokens, 1, tileThreads, w.tileBytes(w.ahead)).
 		Ptr(w.matrix.ptr).Ptr(p.bias).Ptr(p.out).Int(w.source.Out).Ptr(q.q).Ptr(q.m).Int(q.supers).Int(tokens)
 }
 

@@ -51,7 +51,8 @@ type weight struct {
 	matrix block // in the order of kernels/formats.h
 	vector block // the values of a float tensor of one row
 
-	// The kernels of the format.
+	// The kernels of the format, and whether that for prompts brings the next super-block meanwhile.
+	ahead                                    bool
 	matvec1, matvecN, matmul, gateUp1, embed *kernel
 }
 
@@ -404,6 +405,9 @@ func (d *device) findKernels(w *weight) error {
 	}
 	list := []wanted{{name, "matvec1_", &w.matvec1}, {name, "matvec4_", &w.matvecN}, {name, "gate_up1_", &w.gateUp1},
 		{name, "embed_", &w.embed}, {"tensor_" + name, "matmul_", &w.matmul}}
+	if w.ahead = w.integer() && d.major >= 8 && w.tileBytes(true) <= d.kernels.shared; w.ahead {
+		list[len(list)-1].prefix = "matmul_ahead_"
+	}
 	if name := w.format.Name; d.major >= 8 && (name == "F16" || name == "BF16") {
 		list = []wanted{{"halves", "few1_", &w.matvec1}, {"halves", "few8_", &w.matvecN}, {"halves", "tile_", &w.matmul}, {"floats", "embed_", &w.embed}}
 	} else if !w.integer() {

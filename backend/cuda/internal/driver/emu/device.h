@@ -26,6 +26,9 @@ extern Thread *cur;
 void block_barrier(const char *file, int line);
 // Every lane of the warp gives n bytes and gets all 32 lanes' bytes back.
 const void *warp_gather(const void *in, size_t n);
+// Copies of 16 bytes that the thread has begun. Until it waits, what they are to write is garbage.
+void async_copy(void *to, const void *from);
+void async_wait(const char *file, int line);
 
 struct Kernel {
   const char *name;
@@ -125,6 +128,8 @@ FN int atomic_cas(int *p, int old, int v) { int was = *p; if (was == old) *p = v
 FN u32x4 ld_weights(const u32x4 *p) { return *p; }
 FN uint32_t ld_weights(const uint32_t *p) { return *p; }
 
+FN void cp_async(void *to, const void *from) { emu::async_copy(to, from); }
+#define cp_async_wait() emu::async_wait(__FILE__, __LINE__)
 FN f32x2 ld_shared2(const float *p) { return *(const f32x2 *)p; }
 FN void ldmatrix(uint32_t r[4], const void *row) {
   const void *const *rows = (const void *const *)emu::warp_gather(&row, sizeof row);

@@ -22,6 +22,11 @@ template <int N16, int N4> struct Rec {
     UNROLL for (int i = 0; i < N16; i++) c[i] = ld_weights((const u32x4 *)(group + 512 * i + 16 * lane));
     UNROLL for (int i = 0; i < N4; i++) t[i] = ld_weights((const uint32_t *)(group + 512 * N16 + 128 * i + 4 * lane));
   }
+  // take is load from a copy in shared memory.
+  FN_MEMBER void take(const unsigned char *group, int lane) {
+    UNROLL for (int i = 0; i < N16; i++) c[i] = *(const u32x4 *)(group + 512 * i + 16 * lane);
+    UNROLL for (int i = 0; i < N4; i++) t[i] = *(const uint32_t *)(group + 512 * N16 + 128 * i + 4 * lane);
+  }
   FN_MEMBER uint32_t word(int piece, int i) const { return c[piece + (i >> 2)][i & 3]; }
   FN_MEMBER uint32_t byte(int piece, int i) const { return word(piece, i >> 2) >> (8 * (i & 3)) & 0xff; }
   FN_MEMBER float half(int piece, int i) const { return half2float((uint16_t)(word(piece, i >> 1) >> (16 * (i & 1)))); }

@@ -64,6 +64,15 @@ FN u32x4 ld_weights(const u32x4 *p) {
 }
 FN uint32_t ld_weights(const uint32_t *p) { uint32_t a; asm("ld.global.nc.u32 %0, [%1];" : "=r"(a) : "l"(p)); return a; }
 
+#if __CUDA_ARCH__ >= 800
+// cp_async begins a copy of 16 bytes to shared memory; it is done for the thread after cp_async_wait, and
+// for others after a barrier that follows.
+FN void cp_async(void *to, const void *from) {
+  asm volatile("{ .reg .u64 p; cvta.to.shared.u64 p, %0; cp.async.cg.shared.global [p], [%1], 16; }" : : "l"(to), "l"(from) : "memory");
+}
+FN void cp_async_wait() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+#endif
+
 // ld_shared2 loads two floats of shared memory at once.
 FN f32x2 ld_shared2(const float *p) {
   float a, b;

@@ -45,6 +45,18 @@ template <class F> FN void clear_rows(Tile<F> *s, int row, int b) {
   }
 }
 
+// fill_scales brings the scale of block b of a token, and its sums if the format has minima.
+template <class F> FN void fill_scales(Tile<F> *s, Meta a, int b, int t) {
+  s->d[b][t] = a.d;
+  if (!F::MIN) return;
+  if (F::GROUP == 32) {
+    s->sum[b][t] = a.d * (float)(sum_low(a) + sum_high(a));
+  } else {
+    s->sum[2 * b][t] = a.d * (float)sum_low(a);
+    s->sum[2 * b + 1][t] = a.d * (float)sum_high(a);
+  }
+}
+
 // fill brings super-block sb into shared memory. The weights of row group w%4 are unpacked by
 // two warps, w and w+4.
 template <class F> FN void fill(Tile<F> *s, const unsigned char *weights, const int8_t *q, const Meta *m, int sb, int nsb, int rows, int tokens) {
@@ -68,14 +80,7 @@ template <class F> FN void fill(Tile<F> *s, const unsigned char *weights, const 
     int t = (k + tid_x()) >> 3, b = (k + tid_x()) & 7;
     Meta a = {0, 0};
     if (first + t < tokens) a = m[((int64_t)(first + t) * nsb + sb) * 8 + b];
-    s->d[b][t] = a.d;
-    if (!F::MIN) continue;
-    if (F::GROUP == 32) {
-      s->sum[b][t] = a.d * (float)(sum_low(a) + sum_high(a));
-    } else {
-      s->sum[2 * b][t] = a.d * (float)sum_low(a);
-      s->sum[2 * b + 1][t] = a.d * (float)sum_high(a);
-    }
+    fill_scales(s, a, b, t);
   }
 }
 
@@ -94,14 +99,14 @@ template <class F> FN void add_products(float sum[4], const int dot[4], const fl
 }
 
 // tile_sums adds the super-block in shared memory to the warp's 32 x 32 sums.
-template <class F> FN void tile_sums(const Tile<F> *s, float sum[2][4][4]) {
+template <class F> FN void tile_sums(const Tile<F> *s, const unsigned char (*activations)[STRIDE], float sum[2][4][4]) {
   const int per = 32 / F::GROUP, magic[4] = {MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS};
   int lane = tid_x() & 31, warp = tid_x() >> 5, g = lane >> 2, t = lane & 3, matrix = lane >> 3;
   int row = 32 * (warp & 3) + g, col = 32 * (warp >> 2);
   // Rows that ldmatrix takes from the lane: of weights, matrices are rows 0 and 8 of the first 16 bytes and then of the
   // next; of activations, tokens 0 of both and then tokens 8.
   const unsigned char *a_row = s->a[32 * (warp & 3) + 8 * (matrix & 1) + (lane & 7)] + 16 * (matrix >> 1);
-  const unsigned char *b_row = s->b[col + 8 * (matrix >> 1) + (lane & 7)] + 16 * (matrix & 1);
+  const unsigned char *b_row = activations[col + 8 * (matrix >> 1) + (lane & 7)] + 16 * (matrix & 1);
   NO_UNROLL for (int b = 0; b < 8; b++) {
     uint32_t x[4][2];
     f32x2 d[4];
@@ -130,28 +135,103 @@ template <class F> FN void tile_sums(const Tile<F> *s, float sum[2][4][4]) {
   }
 }
 
-template <class F> FN void tensor_product(const unsigned char *w, const float *bias, float *y, int rows, const int8_t *q, const Meta *m, int nsb, int tokens) {
-  SHARED(Tile<F>, s);
-  float all[2][4][4];
-  UNROLL for (int i = 0; i < 2; i++) UNROLL for (int n = 0; n < 4; n++) UNROLL for (int k = 0; k < 4; k++) all[i][n][k] = 0;
-  NO_UNROLL for (int sb = 0; sb < nsb; sb++) {
-    fill<F>(s, w, q, m, sb, nsb, rows, tokens);
-    block_sync();
-    float sum[2][4][4];
-    UNROLL for (int i = 0; i < 2; i++) UNROLL for (int n = 0; n < 4; n++) UNROLL for (int k = 0; k < 4; k++) sum[i][n][k] = 0;
-    tile_sums<F>(s, sum);
-    UNROLL for (int i = 0; i < 2; i++) UNROLL for (int n = 0; n < 4; n++) UNROLL for (int k = 0; k < 4; k++) all[i][n][k] += sum[i][n][k];
-    block_sync();
-  }
+// Totals are a warp's 32 x 32 sums of all super-blocks so far.
+struct Totals { float v[2][4][4]; };
+FN void clear(Totals &all) { UNROLL for (int i = 0; i < 2; i++) UNROLL for (int n = 0; n < 4; n++) UNROLL for (int k = 0; k < 4; k++) all.v[i][n][k] = 0; }
+
+// add_tile adds the super-block in shared memory.
+template <class F> FN void add_tile(Totals &all, const Tile<F> *s, const unsigned char (*activations)[STRIDE]) {
+  Totals sum;
+  clear(sum);
+  tile_sums<F>(s, activations, sum.v);
+  UNROLL for (int i = 0; i < 2; i++) UNROLL for (int n = 0; n < 4; n++) UNROLL for (int k = 0; k < 4; k++) all.v[i][n][k] += sum.v[i][n][k];
+}
+
+FN void store_tile(const Totals &all, const float *bias, float *y, int rows, int tokens) {
   int lane = tid_x() & 31, warp = tid_x() >> 5;
   UNROLL for (int i = 0; i < 2; i++) UNROLL for (int n = 0; n < 4; n++) UNROLL for (int k = 0; k < 4; k++) {
     int row = bid_x() * ROWS + 32 * (warp & 3) + 16 * i + (lane >> 2) + 8 * (k >> 1);
     int token = bid_y() * TOKENS + 32 * (warp >> 2) + 8 * n + 2 * (lane & 3) + (k & 1);
-    if (row < rows && token < tokens) y[(int64_t)token * rows + row] = bias ? all[i][n][k] + bias[row] : all[i][n][k];
+    if (row < rows && token < tokens) y[(int64_t)token * rows + row] = bias ? all.v[i][n][k] + bias[row] : all.v[i][n][k];
   }
 }
+
+template <class F> FN void tensor_product(const unsigned char *w, const float *bias, float *y, int rows, const int8_t *q, const Meta *m, int nsb, int tokens) {
+  SHARED(Tile<F>, s);
+  Totals all;
+  clear(all);
+  NO_UNROLL for (int sb = 0; sb < nsb; sb++) {
+    fill<F>(s, w, q, m, sb, nsb, rows, tokens);
+    block_sync();
+    add_tile<F>(all, s, s->b);
+    block_sync();
+  }
+  store_tile(all, bias, y, rows, tokens);
+}
+
+#if defined(GPU_EMU) || __CUDA_ARCH__ >= 800
+// AheadTile is a tile while the next super-block is on its way: its weights as they lie in memory, and its
+// activations in the one of two places that is not in use. Where there are no rows or tokens, others are
+// brought in their place, whose sums are not stored.
+template <class F> struct AheadTile {
+  Tile<F> now; // now.b is one place for activations
+  unsigned char b[TOKENS][STRIDE];
+  unsigned char weights[ROWS * F::BYTES];
+  Meta meta[TOKENS][8];
+};
+
+// begin has the super-block sb copied, its activations to b.
+template <class F> FN void begin(AheadTile<F> *s, unsigned char (*b)[STRIDE], const unsigned char *weights, const int8_t *q, const Meta *m, int sb, int nsb, int rows, int tokens) {
+  const int bytes = 32 * F::BYTES; // of a group of rows
+  NO_UNROLL for (int at = 16 * tid_x(); at < ROWS * F::BYTES; at += 16 * 256) {
+    int group = min_(bid_x() * (ROWS / 32) + at / bytes, (rows - 1) / 32);
+    cp_async(s->weights + at, weights + ((int64_t)group * nsb + sb) * bytes + at % bytes);
+  }
+  UNROLL for (int k = 0; k < TOKENS * 16; k += 256) {
+    int t = (k + tid_x()) >> 4, piece = (k + tid_x()) & 15;
+    cp_async(&b[t][16 * piece], q + ((int64_t)min_(bid_y() * TOKENS + t, tokens - 1) * nsb + sb) * 256 + 16 * piece);
+  }
+  int t = tid_x() >> 2, pair = 2 * (tid_x() & 3);
+  cp_async(&s->meta[t][pair], m + ((int64_t)min_(bid_y() * TOKENS + t, tokens - 1) * nsb + sb) * 8 + pair);
+}
+
+// unpack makes a tile of what has been copied.
+template <class F> FN void unpack(AheadTile<F> *s) {
+  int lane = tid_x() & 31, warp = tid_x() >> 5, row = 32 * (warp & 3) + lane;
+  F r;
+  r.take(s->weights + (warp & 3) * 32 * F::BYTES, lane);
+  if (warp < 4) fill_rows<F, 0>(&s->now, r, row); else fill_rows<F, 4>(&s->now, r, row);
+  UNROLL for (int k = 0; k < TOKENS * 8; k += 256) {
+    int t = (k + tid_x()) >> 3, b = (k + tid_x()) & 7;
+    fill_scales(&s->now, s->meta[t][b], b, t);
+  }
+}
+
+template <class F> FN void tensor_product_ahead(const unsigned char *w, const float *bias, float *y, int rows, const int8_t *q, const Meta *m, int nsb, int tokens) {
+  SHARED(AheadTile<F>, s);
+  Totals all;
+  clear(all);
+  begin<F>(s, s->now.b, w, q, m, 0, nsb, rows, tokens);
+  NO_UNROLL for (int sb = 0; sb < nsb; sb++) {
+    cp_async_wait();
+    block_sync(); // and nobody reads the last tile any more
+    unpack<F>(s);
+    block_sync();
+    if (sb + 1 < nsb) begin<F>(s, sb & 1 ? s->now.b : s->b, w, q, m, sb + 1, nsb, rows, tokens);
+    add_tile<F>(all, &s->now, sb & 1 ? s->b : s->now.b);
+  }
+  store_tile(all, bias, y, rows, tokens);
+}
+#endif
 #endif
 
+// matmul_ahead brings the next super-block while it multiplies one. It takes copies that do not wait (cp.async), from
+// compute capability 8.0 on, and more shared memory.
+#if defined(GPU_EMU) || __CUDA_ARCH__ >= 800
+KERNEL(256, NAME(matmul_ahead), const unsigned char *w, const float *bias, float *y, int rows, const int8_t *q, const Meta *m, int nsb, int tokens) {
+  tensor_product_ahead<FORMAT>(w, bias, y, rows, q, m, nsb, tokens);
+}
+#endif
 KERNEL(256, NAME(matmul), const unsigned char *w, const float *bias, float *y, int rows, const int8_t *q, const Meta *m, int nsb, int tokens) {
   tensor_product<FORMAT>(w, bias, y, rows, q, m, nsb, tokens);
 }
