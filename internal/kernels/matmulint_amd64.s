@@ -50,8 +50,26 @@ DATA packOrder<>+24(SB)/4, $0x00000003
 DATA packOrder<>+28(SB)/4, $0x00000007
 GLOBL packOrder<>(SB), RODATA|NOPTR, $32
 
+DATA transposed<>+0(SB)/4, $0x00000000
+DATA transposed<>+4(SB)/4, $0x00000004
+DATA transposed<>+8(SB)/4, $0x00000008
+DATA transposed<>+12(SB)/4, $0x0000000c
+DATA transposed<>+16(SB)/4, $0x00000001
+DATA transposed<>+20(SB)/4, $0x00000005
+DATA transposed<>+24(SB)/4, $0x00000009
+DATA transposed<>+28(SB)/4, $0x0000000d
+DATA transposed<>+32(SB)/4, $0x00000002
+DATA transposed<>+36(SB)/4, $0x00000006
+DATA transposed<>+40(SB)/4, $0x0000000a
+DATA transposed<>+44(SB)/4, $0x0000000e
+DATA transposed<>+48(SB)/4, $0x00000003
+DATA transposed<>+52(SB)/4, $0x00000007
+DATA transposed<>+56(SB)/4, $0x0000000b
+DATA transposed<>+60(SB)/4, $0x0000000f
+GLOBL transposed<>(SB), RODATA|NOPTR, $64
+
 // func quantize512(x *float32, q *byte, scales *byte, sums16 *byte, blocks int, width int)
-TEXT ·quantize512(SB), NOSPLIT, $0-48
+TEXT ·quantize512(SB), NOSPLIT, $112-48
 	MOVQ         x+0(FP), AX
 	MOVQ         q+8(FP), BX
 	MOVQ         scales+16(FP), CX
@@ -69,6 +87,260 @@ TEXT ·quantize512(SB), NOSPLIT, $0-48
 	MOVL         $0xc3000000, R10
 	VMOVD        R10, X13
 	VPBROADCASTD X13, Z13
+	MOVL         $0x04020000, R10
+	VMOVD        R10, X4
+	VPBROADCASTD X4, Z31
+	MOVL         $0x7b7e0000, R10
+	VMOVD        R10, X4
+	VPBROADCASTD X4, Z30
+	MOVL         $0x01010101, R10
+	VMOVD        R10, X4
+	VPBROADCASTD X4, Z29
+	VMOVDQU32    transposed<>+0(SB), Z28
+	SUBQ         $0x04, SI
+	JCS          few
+
+four:
+	VMOVUPS       (AX), Z16
+	VMOVUPS       64(AX), Z17
+	VPANDD        Z16, Z15, Z0
+	VPANDD        Z17, Z15, Z4
+	VPMAXUD       Z4, Z0, Z0
+	VMOVUPS       128(AX), Z18
+	VMOVUPS       192(AX), Z19
+	VPANDD        Z18, Z15, Z1
+	VPANDD        Z19, Z15, Z4
+	VPMAXUD       Z4, Z1, Z1
+	VMOVUPS       256(AX), Z20
+	VMOVUPS       320(AX), Z21
+	VPANDD        Z20, Z15, Z2
+	VPANDD        Z21, Z15, Z4
+	VPMAXUD       Z4, Z2, Z2
+	VMOVUPS       384(AX), Z22
+	VMOVUPS       448(AX), Z23
+	VPANDD        Z22, Z15, Z3
+	VPANDD        Z23, Z15, Z4
+	VPMAXUD       Z4, Z3, Z3
+	VSHUFF64X2    $0x44, Z1, Z0, Z27
+	VSHUFF64X2    $0xee, Z1, Z0, Z0
+	VPMAXUD       Z0, Z27, Z0
+	VSHUFF64X2    $0x44, Z3, Z2, Z27
+	VSHUFF64X2    $0xee, Z3, Z2, Z2
+	VPMAXUD       Z2, Z27, Z2
+	VSHUFF64X2    $0x88, Z2, Z0, Z27
+	VSHUFF64X2    $0xdd, Z2, Z0, Z12
+	VPMAXUD       Z12, Z27, Z12
+	VPSHUFD       $0x4e, Z12, Z27
+	VPMAXUD       Z27, Z12, Z12
+	VPSHUFD       $0xb1, Z12, Z27
+	VPMAXUD       Z27, Z12, Z12
+	VPSUBD        Z31, Z12, Z4
+	VPCMPUD       $0x05, Z30, Z4, K1
+	KORTESTW      K1, K1
+	JNE           odd
+	VPERMD        Z12, Z28, Z12
+	VDIVPS        X12, X14, X11
+	VMOVUPS       X11, (SP)
+	VBROADCASTSS  (SP), Z8
+	VMULPS        Z8, Z16, Z16
+	VMULPS        Z8, Z17, Z17
+	VCVTPS2DQ     Z16, Z9
+	VCVTPS2DQ     Z17, Z10
+	VPACKSSDW     Z10, Z9, Z4
+	VCVTDQ2PS     Z9, Z9
+	VCVTDQ2PS     Z10, Z10
+	VMULPS        Z9, Z16, Z0
+	VFMADD231PS   Z10, Z17, Z0
+	VBROADCASTSS  4(SP), Z8
+	VMULPS        Z8, Z18, Z18
+	VMULPS        Z8, Z19, Z19
+	VCVTPS2DQ     Z18, Z9
+	VCVTPS2DQ     Z19, Z10
+	VPACKSSDW     Z10, Z9, Z5
+	VCVTDQ2PS     Z9, Z9
+	VCVTDQ2PS     Z10, Z10
+	VMULPS        Z9, Z18, Z1
+	VFMADD231PS   Z10, Z19, Z1
+	VBROADCASTSS  8(SP), Z8
+	VMULPS        Z8, Z20, Z20
+	VMULPS        Z8, Z21, Z21
+	VCVTPS2DQ     Z20, Z9
+	VCVTPS2DQ     Z21, Z10
+	VPACKSSDW     Z10, Z9, Z6
+	VCVTDQ2PS     Z9, Z9
+	VCVTDQ2PS     Z10, Z10
+	VMULPS        Z9, Z20, Z2
+	VFMADD231PS   Z10, Z21, Z2
+	VBROADCASTSS  12(SP), Z8
+	VMULPS        Z8, Z22, Z22
+	VMULPS        Z8, Z23, Z23
+	VCVTPS2DQ     Z22, Z9
+	VCVTPS2DQ     Z23, Z10
+	VPACKSSDW     Z10, Z9, Z7
+	VCVTDQ2PS     Z9, Z9
+	VCVTDQ2PS     Z10, Z10
+	VMULPS        Z9, Z22, Z3
+	VFMADD231PS   Z10, Z23, Z3
+	LEAQ          (BX)(R8*2), R11
+	VPACKSSWB     Z5, Z4, Z4
+	VPERMD        Z4, Z28, Z4
+	VMOVDQU       Y4, (BX)
+	VEXTRACTI64X4 $0x01, Z4, (BX)(R8*1)
+	VPACKSSWB     Z7, Z6, Z6
+	VPERMD        Z6, Z28, Z6
+	VMOVDQU       Y6, (R11)
+	VEXTRACTI64X4 $0x01, Z6, (R11)(R8*1)
+	VSHUFF64X2    $0x44, Z1, Z0, Z27
+	VSHUFF64X2    $0xee, Z1, Z0, Z0
+	VADDPS        Z0, Z27, Z0
+	VSHUFF64X2    $0x44, Z3, Z2, Z27
+	VSHUFF64X2    $0xee, Z3, Z2, Z2
+	VADDPS        Z2, Z27, Z2
+	VSHUFF64X2    $0x88, Z2, Z0, Z27
+	VSHUFF64X2    $0xdd, Z2, Z0, Z0
+	VADDPS        Z0, Z27, Z0
+	VPSHUFD       $0x4e, Z0, Z27
+	VADDPS        Z27, Z0, Z0
+	VPSHUFD       $0xb1, Z0, Z27
+	VADDPS        Z27, Z0, Z0
+	VPERMD        Z0, Z28, Z0
+	VPABSB        Z4, Z8
+	VPXORD        Z1, Z1, Z1
+	VPDPBUSD      Z8, Z8, Z1
+	VPXORD        Z16, Z16, Z16
+	VPDPBUSD      Z4, Z29, Z16
+	VPABSB        Z6, Z8
+	VPXORD        Z2, Z2, Z2
+	VPDPBUSD      Z8, Z8, Z2
+	VPXORD        Z17, Z17, Z17
+	VPDPBUSD      Z6, Z29, Z17
+	VSHUFF64X2    $0x88, Z2, Z1, Z27
+	VSHUFF64X2    $0xdd, Z2, Z1, Z1
+	VPADDD        Z1, Z27, Z1
+	VPSHUFD       $0x4e, Z1, Z27
+	VPADDD        Z27, Z1, Z1
+	VPSHUFD       $0xb1, Z1, Z27
+	VPADDD        Z27, Z1, Z1
+	VPERMD        Z1, Z28, Z1
+	VPSHUFD       $0x4e, Z16, Z27
+	VPADDD        Z27, Z16, Z16
+	VPSHUFD       $0xb1, Z16, Z27
+	VPADDD        Z27, Z16, Z16
+	VPSHUFD       $0x4e, Z17, Z27
+	VPADDD        Z27, Z17, Z17
+	VPSHUFD       $0xb1, Z17, Z27
+	VPADDD        Z27, Z17, Z17
+	VSHUFI64X2    $0x88, Z17, Z16, Z2
+	VSHUFI64X2    $0xdd, Z17, Z16, Z3
+	VPERMD        Z2, Z28, Z2
+	VPERMD        Z3, Z28, Z3
+	VCVTDQ2PS     X1, X1
+	VDIVPS        X1, X0, X0
+	VDIVPS        X14, X12, X4
+	VMULPS        X0, X4, X4
+	VPADDD        X3, X2, X5
+	VPXOR         X12, X12, X12
+	VCVTDQ2PS     X5, X6
+	VMULPS        X4, X6, X6
+	VPSLLD        $0x07, X5, X7
+	VPSUBD        X7, X12, X7
+	VCVTDQ2PS     X2, X8
+	VMULPS        X4, X8, X8
+	VPSLLD        $0x07, X2, X9
+	VPSUBD        X9, X12, X9
+	VCVTDQ2PS     X3, X10
+	VMULPS        X4, X10, X10
+	VPSLLD        $0x07, X3, X11
+	VPSUBD        X11, X12, X11
+	VMOVUPS       X4, (SP)
+	VMOVUPS       X7, 16(SP)
+	VMOVUPS       X6, 32(SP)
+	VMOVUPS       X9, 48(SP)
+	VMOVUPS       X11, 64(SP)
+	VMOVUPS       X8, 80(SP)
+	VMOVUPS       X10, 96(SP)
+	MOVQ          CX, R12
+	MOVQ          DX, R13
+	LEAQ          (DI)(DI*2), R11
+	MOVL          (SP), R10
+	MOVL          R10, (R12)
+	MOVL          16(SP), R10
+	MOVL          R10, (R12)(DI*1)
+	MOVL          32(SP), R10
+	MOVL          R10, (R12)(DI*2)
+	MOVL          48(SP), R10
+	MOVL          R10, (R13)
+	MOVL          64(SP), R10
+	MOVL          R10, (R13)(DI*1)
+	MOVL          80(SP), R10
+	MOVL          R10, (R13)(DI*2)
+	MOVL          96(SP), R10
+	MOVL          R10, (R13)(R11*1)
+	ADDQ          R8, R12
+	LEAQ          (R13)(DI*4), R13
+	MOVL          4(SP), R10
+	MOVL          R10, (R12)
+	MOVL          20(SP), R10
+	MOVL          R10, (R12)(DI*1)
+	MOVL          36(SP), R10
+	MOVL          R10, (R12)(DI*2)
+	MOVL          52(SP), R10
+	MOVL          R10, (R13)
+	MOVL          68(SP), R10
+	MOVL          R10, (R13)(DI*1)
+	MOVL          84(SP), R10
+	MOVL          R10, (R13)(DI*2)
+	MOVL          100(SP), R10
+	MOVL          R10, (R13)(R11*1)
+	ADDQ          R8, R12
+	LEAQ          (R13)(DI*4), R13
+	MOVL          8(SP), R10
+	MOVL          R10, (R12)
+	MOVL          24(SP), R10
+	MOVL          R10, (R12)(DI*1)
+	MOVL          40(SP), R10
+	MOVL          R10, (R12)(DI*2)
+	MOVL          56(SP), R10
+	MOVL          R10, (R13)
+	MOVL          72(SP), R10
+	MOVL          R10, (R13)(DI*1)
+	MOVL          88(SP), R10
+	MOVL          R10, (R13)(DI*2)
+	MOVL          104(SP), R10
+	MOVL          R10, (R13)(R11*1)
+	ADDQ          R8, R12
+	LEAQ          (R13)(DI*4), R13
+	MOVL          12(SP), R10
+	MOVL          R10, (R12)
+	MOVL          28(SP), R10
+	MOVL          R10, (R12)(DI*1)
+	MOVL          44(SP), R10
+	MOVL          R10, (R12)(DI*2)
+	MOVL          60(SP), R10
+	MOVL          R10, (R13)
+	MOVL          76(SP), R10
+	MOVL          R10, (R13)(DI*1)
+	MOVL          92(SP), R10
+	MOVL          R10, (R13)(DI*2)
+	MOVL          108(SP), R10
+	MOVL          R10, (R13)(R11*1)
+	ADDQ          $0x00000200, AX
+	LEAQ          (BX)(R8*4), BX
+	LEAQ          (CX)(R8*4), CX
+	MOVQ          DI, R11
+	SHLQ          $0x04, R11
+	ADDQ          R11, DX
+	SUBQ          $0x04, SI
+	JCC           four
+
+few:
+	ADDQ $0x04, SI
+	JNZ  block
+	VZEROUPPER
+	RET
+
+odd:
+	ADDQ $0x04, SI
 
 block:
 	VMOVUPS       (AX), Z8

@@ -20,6 +20,7 @@ var xmm = [16]reg.VecPhysical{reg.X0, reg.X1, reg.X2, reg.X3, reg.X4, reg.X5, re
 // (r*n, n*n, first half, second half).
 type quantizer struct {
 	x, q, s, r, blocks, width, width44, bits reg.Register
+	locals                                   operand.Mem
 }
 
 func newQuantizer(name string) *quantizer {
@@ -123,12 +124,186 @@ func (z *quantizer) check() {
 	build.JCC(operand.LabelRef("special"))
 }
 
+// together512 is the number of blocks that quantize512 takes at once.
+const together512 = 4
+
+// quantize512 works on four blocks at once, each in a quarter of a register once its lanes have been added up that far,
+// as long as all four are ordinary. It takes others, and what is left, one by one.
 func quantize512() {
 	z := newQuantizer("quantize512")
+	z.locals = build.AllocLocal(7 * 16)
 	scalar(zmm[15], xmm[15], "VPBROADCASTD", 0x7fffffff)
 	scalar(zmm[14], xmm[14], "VPBROADCASTD", f32(127))
 	scalar(zmm[13], xmm[13], "VPBROADCASTD", f32(-128))
+	scalar(zmm[31], xmm[4], "VPBROADCASTD", f32(minAmax))
+	scalar(zmm[30], xmm[4], "VPBROADCASTD", 0x7f800000-f32(minAmax))
+	scalar(zmm[29], xmm[4], "VPBROADCASTD", 0x01010101)
+	op("VMOVDQU32", transposed, zmm[28])
+	op("SUBQ", imm(together512), z.blocks)
+	build.JCS(operand.LabelRef("few"))
+	build.Label("four")
+	z.four()
+	op("ADDQ", operand.U32(together512*128), z.x)
+	op("LEAQ", operand.Mem{Base: z.q, Index: z.width44, Scale: together512}, z.q)
+	op("LEAQ", operand.Mem{Base: z.s, Index: z.width44, Scale: together512}, z.s)
+	op("MOVQ", z.width, reg.R11)
+	op("SHLQ", imm(4), reg.R11)
+	op("ADDQ", reg.R11, z.r)
+	op("SUBQ", imm(together512), z.blocks)
+	build.JCC(operand.LabelRef("four"))
+	build.Label("few")
+	op("ADDQ", imm(together512), z.blocks)
+	build.JNZ(operand.LabelRef("block"))
+	op("VZEROUPPER")
+	build.RET()
+	build.Label("odd") // one of the four, or more: go through them one by one
+	op("ADDQ", imm(together512), z.blocks)
 	build.Label("block")
+	z.one512()
+	z.rest()
+}
+
+// fold adds the halves of the lanes of a and b, those of a in the lower half of the result.
+func fold512(add string, imms [2]int, a, b, to reg.VecPhysical) {
+	t := zmm[27]
+	op("VSHUFF64X2", imm(imms[0]), b, a, t)
+	op("VSHUFF64X2", imm(imms[1]), b, a, to)
+	op(add, to, t, to)
+}
+
+// quarters brings four vectors to one, in whose quarters are the sums of the quarters of each.
+func quarters(add string, v [4]reg.VecPhysical, to reg.VecPhysical) {
+	halves, alternate := [2]int{0x44, 0xee}, [2]int{0x88, 0xdd}
+	fold512(add, halves, v[0], v[1], v[0])
+	fold512(add, halves, v[2], v[3], v[2])
+	fold512(add, alternate, v[0], v[2], to)
+}
+
+// within folds the lanes of each quarter, all of which then have the result.
+func within(add string, v reg.VecPhysical) {
+	for _, swap := range []int{0x4e, 0xb1} {
+		op("VPSHUFD", imm(swap), v, zmm[27])
+		op(add, zmm[27], v, v)
+	}
+}
+
+// four quantises the next four blocks, or jumps to odd.
+func (z *quantizer) four() {
+	x := zmm[16:24] // the values
+	magnitudes := [4]reg.VecPhysical{zmm[0], zmm[1], zmm[2], zmm[3]}
+	for i, m := range magnitudes {
+		op("VMOVUPS", mem(z.x, 128*i), x[2*i])
+		op("VMOVUPS", mem(z.x, 128*i+64), x[2*i+1])
+		op("VPANDD", x[2*i], zmm[15], m)
+		op("VPANDD", x[2*i+1], zmm[15], zmm[4])
+		op("VPMAXUD", zmm[4], m, m)
+	}
+	amax := zmm[12]
+	quarters("VPMAXUD", magnitudes, amax)
+	within("VPMAXUD", amax)
+	op("VPSUBD", zmm[31], amax, zmm[4])
+	op("VPCMPUD", imm(5), zmm[30], zmm[4], reg.K1) // not less than
+	op("KORTESTW", reg.K1, reg.K1)
+	build.JNE(operand.LabelRef("odd"))
+
+	op("VPERMD", amax, zmm[28], amax) // one after the other
+	op("VDIVPS", xmm[12], xmm[14], xmm[11])
+	op("VMOVUPS", xmm[11], z.local(0))
+	products := [4]reg.VecPhysical{zmm[0], zmm[1], zmm[2], zmm[3]}
+	packed := zmm[4:8]
+	for i, p := range products {
+		lo, hi := x[2*i], x[2*i+1]
+		op("VBROADCASTSS", z.local(0).Offset(4*i), zmm[8])
+		op("VMULPS", zmm[8], lo, lo)
+		op("VMULPS", zmm[8], hi, hi)
+		op("VCVTPS2DQ", lo, zmm[9])
+		op("VCVTPS2DQ", hi, zmm[10])
+		op("VPACKSSDW", zmm[10], zmm[9], packed[i])
+		op("VCVTDQ2PS", zmm[9], zmm[9])
+		op("VCVTDQ2PS", zmm[10], zmm[10])
+		op("VMULPS", zmm[9], lo, p)
+		op("VFMADD231PS", zmm[10], hi, p)
+	}
+	// Two blocks to a register.
+	quants := [2]reg.VecPhysical{zmm[4], zmm[6]}
+	op("LEAQ", operand.Mem{Base: z.q, Index: z.width44, Scale: 2}, reg.R11)
+	for i, q := range quants {
+		op("VPACKSSWB", packed[2*i+1], packed[2*i], q)
+		op("VPERMD", q, zmm[28], q)
+		base := []reg.Register{z.q, reg.R11}[i]
+		op("VMOVDQU", ymm[4+2*i], mem(base, 0))
+		op("VEXTRACTI64X4", imm(1), q, operand.Mem{Base: base, Index: z.width44, Scale: 1})
+	}
+	quarters("VADDPS", products, zmm[0])
+	within("VADDPS", zmm[0])
+	op("VPERMD", zmm[0], zmm[28], zmm[0]) // sums of r*n
+
+	// Sums of four squares in each lane, and of four quants.
+	for i, q := range quants {
+		squares, sums := zmm[1+i], zmm[16+i]
+		op("VPABSB", q, zmm[8])
+		op("VPXORD", squares, squares, squares)
+		op("VPDPBUSD", zmm[8], zmm[8], squares)
+		op("VPXORD", sums, sums, sums)
+		op("VPDPBUSD", q, zmm[29], sums)
+	}
+	fold512("VPADDD", [2]int{0x88, 0xdd}, zmm[1], zmm[2], zmm[1])
+	within("VPADDD", zmm[1])
+	op("VPERMD", zmm[1], zmm[28], zmm[1])
+	within("VPADDD", zmm[16])
+	within("VPADDD", zmm[17])
+	op("VSHUFI64X2", imm(0x88), zmm[17], zmm[16], zmm[2]) // first halves
+	op("VSHUFI64X2", imm(0xdd), zmm[17], zmm[16], zmm[3]) // second halves
+	op("VPERMD", zmm[2], zmm[28], zmm[2])
+	op("VPERMD", zmm[3], zmm[28], zmm[3])
+
+	op("VCVTDQ2PS", xmm[1], xmm[1])
+	op("VDIVPS", xmm[1], xmm[0], xmm[0])
+	op("VDIVPS", xmm[14], xmm[12], xmm[4])
+	op("VMULPS", xmm[0], xmm[4], xmm[4]) // D
+	op("VPADDD", xmm[3], xmm[2], xmm[5])
+	z.scatter(xmm[4], xmm[5], xmm[2], xmm[3])
+}
+
+// scatter stores, of four blocks, D and what follows from the sums of 32 and of 16 quants.
+func (z *quantizer) scatter(d, sum, first, second reg.VecPhysical) {
+	zero := xmm[12]
+	op("VPXOR", zero, zero, zero)
+	for i, s := range []reg.VecPhysical{sum, first, second} {
+		f, n := xmm[6+2*i], xmm[7+2*i]
+		op("VCVTDQ2PS", s, f)
+		op("VMULPS", d, f, f)
+		op("VPSLLD", imm(7), s, n)
+		op("VPSUBD", n, zero, n)
+	}
+	columns := []reg.VecPhysical{d, xmm[7], xmm[6], xmm[9], xmm[11], xmm[8], xmm[10]}
+	for i, c := range columns {
+		op("VMOVUPS", c, z.local(i))
+	}
+	s, r, triple := reg.R12, reg.R13, reg.R11
+	op("MOVQ", z.s, s)
+	op("MOVQ", z.r, r)
+	op("LEAQ", operand.Mem{Base: z.width, Index: z.width, Scale: 2}, triple)
+	for i := range together512 {
+		for j, at := range []operand.Mem{
+			mem(s, 0), {Base: s, Index: z.width, Scale: 1}, {Base: s, Index: z.width, Scale: 2},
+			mem(r, 0), {Base: r, Index: z.width, Scale: 1}, {Base: r, Index: z.width, Scale: 2}, {Base: r, Index: triple, Scale: 1},
+		} {
+			op("MOVL", z.local(j).Offset(4*i), reg.R10L)
+			op("MOVL", reg.R10L, at)
+		}
+		if i+1 < together512 {
+			op("ADDQ", z.width44, s)
+			op("LEAQ", operand.Mem{Base: r, Index: z.width, Scale: 4}, r)
+		}
+	}
+}
+
+// local is a place for a vector of four.
+func (z *quantizer) local(i int) operand.Mem { return z.locals.Offset(16 * i) }
+
+// one512 quantises a block.
+func (z *quantizer) one512() {
 	op("VMOVUPS", mem(z.x, 0), zmm[8])
 	op("VMOVUPS", mem(z.x, 64), zmm[9])
 	op("VPANDD", zmm[8], zmm[15], zmm[4])
@@ -169,7 +344,6 @@ func quantize512() {
 	op("VEXTRACTF32X4", imm(2), zmm[0], xmm[2])
 	op("VEXTRACTF32X4", imm(3), zmm[0], xmm[3])
 	z.finish()
-	z.rest()
 }
 
 // maximum128 leaves the largest of the 8 words of Y4 in X4.
@@ -250,12 +424,16 @@ func quantize256() {
 	z.rest()
 }
 
-var packOrder operand.Mem
+var packOrder, transposed operand.Mem
 
 // quantizeTables writes the constants of the functions that quantise.
 func quantizeTables() {
 	packOrder = build.GLOBL("packOrder", attr.RODATA|attr.NOPTR)
 	for i, v := range []uint32{0, 4, 1, 5, 2, 6, 3, 7} {
 		build.DATA(4*i, operand.U32(v))
+	}
+	transposed = build.GLOBL("transposed", attr.RODATA|attr.NOPTR)
+	for i := range 16 {
+		build.DATA(4*i, operand.U32(uint32(i%4*4+i/4)))
 	}
 }
