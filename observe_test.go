@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/minfer/minfer"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/perfettotest"
 	"github.com/minfer/minfer/sched/trace"
 )
 
@@ -247,53 +249,75 @@ func TestTraceEndsWithTheModel(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var events []map[string]any
-	if err := json.Unmarshal(out.Bytes(), &events); err != nil || len(events) < 100 {
-		t.Fatalf("%d events, %v", len(events), err)
-	}
-	for _, e := range events {
-		if why := notAnEvent(e); why != "" {
-			t.Fatalf("%v: %s", e, why)
-		}
+	if drawn, err := perfettotest.Import(out.Bytes()); err != nil || len(drawn) < 100 {
+		t.Errorf("%d events, %v", len(drawn), err)
 	}
 }
 
-// notAnEvent says what in an event is against the trace event format, by what Perfetto's importer
-// of JSON wants.
-func notAnEvent(e map[string]any) string {
-	number := func(key string) bool {
-		x, ok := e[key].(float64)
-		return ok && x >= 0
+// TestPerfettoShowsTheTrace: as Perfetto imports it, a timeline has every pass, node and token of the trace that it was made
+// of, in the row of the passes or that of the device, at its time.
+func TestPerfettoShowsTheTrace(t *testing.T) {
+	var out, timeline bytes.Buffer
+	m, err := minfer.Open(storyteller, minfer.WithBackends("cpu"), minfer.WithTrace(&out))
+	if err != nil {
+		t.Fatal(err)
 	}
-	name, ok := e["name"].(string)
-	if !ok || name == "" {
-		return "no name"
+	mustRead(t, openSession(t, m).Generate(context.Background(), "Once upon a time", minfer.MaxTokens(20)))
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if !number("ts") || !number("pid") || !number("tid") {
-		return "ts, pid or tid is no number"
+	want := make(map[string][]perfettotest.Slice) // by row
+	put := func(row string, s perfettotest.Slice) { want[row] = append(want[row], s) }
+	type nodes struct {
+		Graph struct{ Nodes []struct{ Name string } }
 	}
-	switch e["ph"] {
-	case "X":
-		if !number("dur") {
-			return "no duration"
+	graphs := make(map[uint64]nodes)
+	w := trace.NewChromeWriter(&timeline)
+	for r, err := range trace.Records(&out) {
+		if err != nil {
+			t.Fatal(err)
 		}
-	case "i":
-		if s, _ := e["s"].(string); !strings.Contains("gpt", s) || s == "" {
-			return "no scope"
+		if err := w.Put(r); err != nil {
+			t.Fatal(err)
 		}
-	case "M":
-		if args, _ := e["args"].(map[string]any); args["name"] == nil {
-			return "no name given"
+		switch r := r.(type) {
+		case *trace.Graph:
+			var g nodes
+			if err := json.Unmarshal(r.Raw, &g); err != nil {
+				t.Fatal(err)
+			}
+			graphs[r.UID] = g
+		case *trace.PassRecord:
+			put("passes", perfettotest.Slice{Name: fmt.Sprintf("%s of %d", r.Phase, len(r.Tokens)), Start: r.Start, Duration: r.Time})
+			for _, n := range r.Nodes {
+				put(n.Device, perfettotest.Slice{Name: graphs[r.Graph].Graph.Nodes[n.Node].Name, Start: n.Start, Duration: n.Time})
+			}
+		case *trace.ChoiceRecord:
+			put("passes", perfettotest.Slice{Name: fmt.Sprintf("token %q", r.Text), Start: r.At})
 		}
-	default:
-		return "unknown phase"
 	}
-	for key := range e {
-		if !strings.Contains(" name cat ph ts dur pid tid s args ", " "+key+" ") {
-			return "unknown field " + key
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := perfettotest.Import(timeline.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range got {
+		if len(want[g.Thread]) == 0 {
+			t.Fatalf("%+v is in no record", g)
+		}
+		w := want[g.Thread][0]
+		want[g.Thread] = want[g.Thread][1:]
+		// What a clock cannot tell apart is moved by a few nanoseconds.
+		near := func(a, b int64) bool { return a-b <= 10 && b-a <= 10 }
+		if g.Name != w.Name || !near(g.Start, w.Start) || !near(g.Duration, w.Duration) || g.Process != "minfer Storyteller" {
+			t.Fatalf("%+v, want %+v", g, w)
 		}
 	}
-	return ""
+	if len(want) != 2 || len(want["passes"])+len(want["cpu"]) > 0 {
+		t.Errorf("missing: %v", want)
+	}
 }
 
 func TestTraceIntoAFullDisk(t *testing.T) {

@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"internal/kvcells":      {},
 	"internal/layout":       {},
 	"internal/mmap":         {},
+	"internal/perfettotest": {},
 	"internal/quant":        {},
 	"internal/reasoning":    {"internal/stop"},
 	"internal/toolcall":     {"internal/chattemplate", "internal/grammar"},
@@ -60,7 +61,7 @@ var mayImport = map[string][]string{
 }
 
 // testHelpers lists the packages that only tests may import, from wherever they are.
-var testHelpers = []string{"internal/graphtest", "internal/testfiles", "backend/backendtest", "backend/null"}
+var testHelpers = []string{"internal/graphtest", "internal/perfettotest", "internal/testfiles", "backend/backendtest", "backend/null"}
 
 // topLevel lists the entries of the repository besides Go files of the root package,
 // its documents and names that begin with a dot.

@@ -45,11 +45,11 @@ func ExampleChromeWriter() {
 	}
 	// Output:
 	// [
-	// {"name":"process_name","ph":"M","ts":0,"pid":1,"tid":0,"args":{"name":"minfer Storyteller"}},
-	// {"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"passes"}},
-	// {"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":2,"args":{"name":"cpu"}},
-	// {"name":"decode of 1","cat":"pass","ph":"X","ts":0,"dur":90,"pid":1,"tid":1,"args":{"graph":1,"pass":1,"tokens":1}},
-	// {"name":"embed","cat":"Embed","ph":"X","ts":1,"dur":25,"pid":1,"tid":2,"args":{"bytes":1024,"inf":0,"nan":0,"node":1,"rms":0.9}}
+	// {"ph":"M","ts":0,"pid":1,"tid":1,"name":"process_name","args":{"name":"minfer Storyteller"}},
+	// {"ph":"M","ts":0,"pid":1,"tid":1,"name":"thread_name","args":{"name":"passes"}},
+	// {"ph":"M","ts":0,"pid":1,"tid":2,"name":"thread_name","args":{"name":"cpu"}},
+	// {"ph":"X","ts":0,"dur":90,"pid":1,"tid":1,"cat":"pass","name":"decode of 1","args":{"graph":1,"pass":1,"tokens":1}},
+	// {"ph":"X","ts":1,"dur":25,"pid":1,"tid":2,"cat":"Embed","name":"embed","args":{"bytes":1024,"inf":0,"nan":0,"node":1,"rms":0.9}}
 	// ]
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/backend/null"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/perfettotest"
 	"github.com/minfer/minfer/sched"
 	"github.com/minfer/minfer/sched/trace"
 )
@@ -165,21 +166,70 @@ func TestChrome(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `[
-{"name":"process_name","ph":"M","ts":0,"pid":1,"tid":0,"args":{"name":"minfer m"}},
-{"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"passes"}},
-{"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":2,"args":{"name":"a"}},
-{"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":3,"args":{"name":"b"}},
-{"name":"prefill of 2","cat":"pass","ph":"X","ts":1,"dur":5,"pid":1,"tid":1,"args":{"error":"none","graph":7,"pass":1,"tokens":2}},
-{"name":"y","cat":"Scale","ph":"X","ts":2,"dur":1.5,"pid":1,"tid":3,"args":{"bytes":8,"inf":0,"macs":3,"nan":0,"node":1,"rms":1}},
-{"name":"token \"s\"","cat":"token","ph":"i","ts":7,"pid":1,"tid":1,"s":"t","args":{"position":2,"session":1,"token":3}}
+{"ph":"M","ts":0,"pid":1,"tid":1,"name":"process_name","args":{"name":"minfer m"}},
+{"ph":"M","ts":0,"pid":1,"tid":1,"name":"thread_name","args":{"name":"passes"}},
+{"ph":"M","ts":0,"pid":1,"tid":2,"name":"thread_name","args":{"name":"a"}},
+{"ph":"M","ts":0,"pid":1,"tid":3,"name":"thread_name","args":{"name":"b"}},
+{"ph":"X","ts":1,"dur":5,"pid":1,"tid":1,"cat":"pass","name":"prefill of 2","args":{"error":"none","graph":7,"pass":1,"tokens":2}},
+{"ph":"X","ts":2,"dur":1.5,"pid":1,"tid":3,"cat":"Scale","name":"y","args":{"bytes":8,"inf":0,"macs":3,"nan":0,"node":1,"rms":1}},
+{"ph":"i","ts":7,"pid":1,"tid":1,"s":"t","cat":"token","name":"token \"s\"","args":{"position":2,"session":1,"token":3}}
 ]
 `
 	if file.String() != want {
 		t.Errorf("got\n%s", file.String())
 	}
+	if _, err := perfettotest.Import(file.Bytes()); err != nil {
+		t.Error(err)
+	}
 	empty := &bytes.Buffer{}
 	if err := trace.NewChromeWriter(empty).Close(); err != nil || empty.String() != "[]\n" {
 		t.Errorf("an empty one is %q, %v", empty, err)
+	}
+}
+
+// TestTimelineOfACoarseClock: nodes that begin when the one before ends, to the nanosecond and at times that
+// are no binary fractions of a microsecond, do not overlap in Perfetto; neither do those that take no time.
+func TestTimelineOfACoarseClock(t *testing.T) {
+	records := all()[:2]
+	records[1].(*trace.Graph).Raw = json.RawMessage(`{"graph":{"nodes":[{"name":"x","op":"Scale"}]}}`)
+	want, at := 0, int64(0)
+	for pass := range 3 {
+		p := &trace.PassRecord{Pass: uint64(pass), Graph: 7, Phase: "decode", Start: at, Tokens: []int32{1}}
+		for i := range 400 {
+			took := int64(i % 7 * 100)
+			p.Nodes = append(p.Nodes, trace.Node{Device: []string{"a", "b"}[i/200], Start: at, Time: took})
+			at += took
+			want++
+		}
+		p.Time = at - p.Start
+		records = append(records, p)
+		for _, text := range []string{"<|im_end|>", "\n\u2028\x00\"", "\U0001f98a", "\u200b\ufffd"} {
+			records = append(records, &trace.ChoiceRecord{Choice: trace.Choice{Text: text}, At: at})
+			want++
+		}
+		want++
+	}
+	var file bytes.Buffer
+	c := trace.NewChromeWriter(&file)
+	for _, r := range records {
+		if err := c.Put(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	slices, err := perfettotest.Import(file.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(slices) != want {
+		t.Errorf("%d events, want %d", len(slices), want)
+	}
+	for _, s := range slices {
+		if s.Duration > 0 && s.Depth != 0 {
+			t.Errorf("%q at %d is within another", s.Name, s.Start)
+		}
 	}
 }
 
