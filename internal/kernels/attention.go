@@ -121,7 +121,7 @@ func AttendTile(out, q []float32, stride, size int, a *Attention, lengths []int,
 }
 
 // TileTokens is the number of tokens of so many heads each that AttendTile does best with.
-func TileTokens(heads int) int { return min(64, max(8, 64/heads)) }
+func TileTokens(heads int) int { return min(64, max(16, 128/heads)) }
 
 // Chunks returns the first chunk that is not wholly masked, and the number of chunks from
 // there on. Chunk c is the positions from c*AttendChunk on.

@@ -253,7 +253,7 @@ func (w *attendWork) chunk(base int, walk *cellWalk, p *partial) extent {
 	}
 	var layout layout
 	w.locate(&layout, base, e, walk, n)
-	w.score(&layout, r0, n)
+	w.score(&layout, base, e, r0)
 	w.softmax(p, e, r0, n)
 	if !e.uneven {
 		w.weighAll(&layout, p, 0, n, r0, e.lo, e.hi)
@@ -485,21 +485,32 @@ func (w *attendWork) gather(base int, e extent, walk *cellWalk) {
 	}
 }
 
-// score multiplies n rows of queries, from r0 on, with all keys.
-func (w *attendWork) score(l *layout, r0, n int) {
+// score multiplies the queries of a chunk's tokens, whose first row is r0, with the keys that they see, and some with keys
+// beyond, which softmax leaves out.
+func (w *attendWork) score(l *layout, base int, e extent, r0 int) {
 	half, _ := l.precision()
+	n := (e.t1 - e.t0) * w.heads
 	for i := range l.stretches[:l.n] {
 		s := &l.stretches[i]
 		for b, tiles := 0, 0; b < s.blocks; b += tiles {
 			tiles = w.v.tileGroup(s.blocks-b, w.v.group(n))
 			keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance))
-			for r, rows := r0, 0; r < r0+n; r += rows {
-				rows = w.v.group(r0 + n - r)
+			for r, rows := r0+w.before(base+(s.block+b)*kvBlock, e)*w.heads, 0; r < r0+n; r += rows {
+				rows = min(w.v.group(r0+n-r), w.v.group(n)) // there is none of so many tiles for more
 				w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[r*w.dim], keys,
 					AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, s.keyAhead, 0)
 			}
 		}
 	}
+}
+
+// before returns how many of a chunk's tokens do not reach a position.
+func (w *attendWork) before(position int, e extent) int {
+	n := 0
+	for e.t0+n < e.t1 && w.lengths[e.t0+n] <= position {
+		n++
+	}
+	return n
 }
 
 // aheadOfHead is how far on to fetch what the heads will read soon: the next head's part of a block if that
