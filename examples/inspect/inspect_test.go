@@ -328,7 +328,7 @@ func TestDiff(t *testing.T) {
 	const prompt = "Once upon a time there was a fox"
 	other := shared(t, "storyteller-q4_0.gguf")
 	stdout, stderr, code := inspect(t, "-diff", model, other, prompt)
-	if code != 0 || !strings.Contains(stdout, "\nThe first node further apart than 0.001 is embed (Embed): by ") {
+	if code != 0 || !strings.Contains(stdout, "\nThe first node that differs is embed (Embed): by ") || !strings.Contains(stdout, "token_embd.weight Q8_0 (Q6_K)") {
 		t.Errorf("two quantisations: code %d, %s\n%s", code, stderr, stdout)
 	}
 	stdout, stderr, code = inspect(t, "-diff", "-all", "-bound", "0.05", model, other, prompt)
@@ -338,7 +338,7 @@ func TestDiff(t *testing.T) {
 	// Fused operations, instruction sets and devices make no difference at all.
 	for _, args := range [][]string{{"-unfused", "second"}, {"-unfused", "first", "-against", "cpu"}} {
 		stdout, stderr, code = inspect(t, append(args, "-diff", "-bound", "0", model, model, "Once")...)
-		if code != 0 || !strings.Contains(stdout, "No node is further apart than 0.") {
+		if code != 0 || !strings.Contains(stdout, "All are equal, to the bit.") {
 			t.Errorf("%q: code %d, %s\n%s", args, code, stderr, stdout)
 		}
 	}
@@ -357,6 +357,89 @@ func TestDiff(t *testing.T) {
 		if stdout, stderr, code := inspect(t, test.args...); stdout != "" || code != 1 || !strings.Contains(stderr, test.want) {
 			t.Errorf("%.80q: code %d, %q, want %q in %q", test.args, code, stdout, test.want, stderr)
 		}
+	}
+}
+
+// spoilt is a copy of a model in which row 100 of a matrix is row 0.
+func spoilt(t *testing.T, path, tensor string) string {
+	t.Helper()
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, ok := f.Tensor(tensor)
+	if err := f.Close(); err != nil || !ok {
+		t.Fatal(err, ok)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, row := data[w.Offset:w.Offset+w.Size], w.Size/w.Dims[1]
+	copy(rows[100*row:101*row], rows)
+	copied := filepath.Join(t.TempDir(), "spoilt.gguf")
+	if err := os.WriteFile(copied, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+// TestPlantedFaults: the report of a model against a copy of which one row of one matrix is another's names the node that
+// reads it, however small the difference is and whatever other nodes then do.
+func TestPlantedFaults(t *testing.T) {
+	const prompt = "Once upon a time there was a fox"
+	for _, test := range []struct {
+		tensor string
+		args   []string
+		want   []string
+	}{
+		{"blk.2.ffn_down.weight", nil, []string{"that differs is blk.2.ffn_down (MatMul)", "most in feature 100 of token", "reads blk.2.ffn_down.weight Q8_0\n", "nodes before the first are equal to the bit"}},
+		{"blk.1.ffn_up.weight", nil, []string{"that differs is blk.1.ffn_act (FusedFFN)", "most in feature 100 of token", "blk.1.ffn_up.weight Q8_0\n"}},
+		{"blk.1.ffn_up.weight", []string{"-unfused", "both"}, []string{"that differs is blk.1.ffn_up (MatMul)", "reads blk.1.ffn_up.weight Q8_0\n"}},
+		{"blk.3.attn_v.weight", nil, []string{"that differs is blk.3.attn (Attention)", "blk.3.qkv reads ", "blk.3.attn_v.weight Q8_0"}},
+		{"blk.3.attn_v.weight", []string{"-unfused", "both", "-phase", "decode"}, []string{"that differs is blk.3.attn_v (MatMul)", "over tokens: 1."}},
+	} {
+		bad := spoilt(t, model, test.tensor)
+		stdout, stderr, code := inspect(t, append(test.args, "-diff", model, bad, prompt)...)
+		for _, want := range test.want {
+			if code != 0 || !strings.Contains(stdout, want) {
+				t.Errorf("%s %q: code %d, %s; want %q in\n%s", test.tensor, test.args, code, stderr, want, stdout)
+			}
+		}
+	}
+}
+
+// TestSuspects: where all nodes differ, those are named that add to what their inputs differ by.
+func TestSuspects(t *testing.T) {
+	g, err := graph.Parse(`graph {Tokens=1 Outputs=1}
+%0 = Input() "x" F32 [4]
+%1 = MatMul(%0) {Weight="a" Type="F32" In=4 Out=4} "blk.0.a" F32 [4]
+%2 = MatMul(%1) {Weight="b" Type="F32" In=4 Out=4} "blk.0.b" F32 [4]
+%3 = Add(%1 %2) "blk.0.c" F32 [4]
+%4 = MatMul(%3) {Weight="d" Type="F32" In=4 Out=4} "d" F32 [4]
+output %4
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(a, b, c, d float32) *recording {
+		r := &recording{graph: g, values: make(map[string][]float32)}
+		for name, x := range map[string]float32{"blk.0.a": a, "blk.0.b": b, "blk.0.c": c, "d": d} {
+			r.values[name] = []float32{100, 0, x, 0}
+		}
+		return r
+	}
+	all, missing := compare(run(0, 0, 0, 0), run(1, 5, 4, 4))
+	if missing != 0 || len(all) != 4 || !firstLayer(all, 0) || firstLayer(all, 3) {
+		t.Fatalf("%d compared, %d missing", len(all), missing)
+	}
+	for i, want := range []float64{0.01, math.Sqrt(0.05*0.05 - 0.01*0.01), 0, 0} {
+		if math.Abs(all[i].adds-want) > 1e-9 {
+			t.Errorf("%s adds %g, want %g", all[i].node.Name, all[i].adds, want)
+		}
+	}
+	if s := suspects(all); len(s) != 2 || s[0].node.Name != "blk.0.b" || s[1].node.Name != "blk.0.a" {
+		t.Errorf("suspects %+v", s)
 	}
 }
 

@@ -70,7 +70,7 @@ type settings struct {
 func (s *settings) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("inspect", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.BoolVar(&s.all, "all", false, "show arrays and long strings whole")
+	f.BoolVar(&s.all, "all", false, "show arrays and long strings whole, and with -diff all nodes")
 	f.BoolFunc("dot", "write the graph in the language of Graphviz", s.writeAs((*minfer.Schedule).WriteDOT))
 	f.BoolFunc("json", "write the graph as JSON", s.writeAs((*minfer.Schedule).WriteJSON))
 	f.BoolFunc("text", "write the graph in its text form", s.writeAs(func(g *minfer.Schedule, w io.Writer) error {
@@ -82,7 +82,7 @@ func (s *settings) flags() *flag.FlagSet {
 	f.Float64Var(&s.bound, "bound", 1e-3, "with -diff: `distance` beyond which nodes count as apart, relative to their length")
 	f.StringVar(&s.against, "against", "", "with -diff: devices of the second run, if others than those of the first, such as `cuda,cpu`")
 	f.StringVar(&s.unfused, "unfused", "", "with -diff: `run` without fused operations: first, second or both")
-	f.StringVar(&s.phase, "phase", "prefill", "`phase` of the graph: prefill, which reads a prompt, or decode, which generates a token")
+	f.StringVar(&s.phase, "phase", "prefill", "`phase` of the graph: prefill, which reads a prompt, or decode, which generates a token; with -diff, whether the prompt is compared or its last token")
 	f.IntVar(&s.tokens, "tokens", 16, "`number` of tokens that the prefill graph reads, 2 or more")
 	f.IntVar(&s.context, "ctx", 0, "`tokens` that the cache of the graph holds; 0 is what a session has")
 	f.StringVar(&s.kv, "kv", "f16", "`type` of the cache: f16 or f32")
