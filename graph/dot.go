@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strings"
 
 	"golang.org/x/exp/slices"
@@ -15,19 +16,37 @@ import (
 // 2008, lightened).
 var palette = [...]string{"#cfe6f5", "#fbe3b5", "#cdeae0", "#f6d3c2", "#efd9e8", "#f7f4c0", "#d9d9d9"}
 
+// DOTOption changes what WriteDOT draws.
+type DOTOption func(*dotWriter)
+
+// WithNotes adds lines to the labels of nodes.
+func WithNotes(note func(NodeID) []string) DOTOption {
+	return func(d *dotWriter) { d.note = note }
+}
+
+// EveryLayer draws every layer, also where they are alike.
+func EveryLayer() DOTOption { return func(d *dotWriter) { d.every = true } }
+
 // WriteDOT writes the graph in the language of Graphviz. Nodes are labelled with their
 // number and name, operation, type and shape, and weights, filled by device, and boxed by layer
-// where their names begin with "blk." and a number. Layers stand beside each other in rows, so
-// that the picture fits a page; an input that several layers read is drawn again in each. Inputs
-// are round, outputs have two borders, fused operations a thick one, and nodes that nothing
-// depends on are dashed. Edges from one device to another are red. Of each note, the lines that
-// it has on a node are added to the label. Equal graphs give equal bytes.
-func (g *Graph) WriteDOT(w io.Writer, notes ...func(NodeID) []string) error {
-	d := dotWriter{graph: g, w: bufio.NewWriter(w), notes: notes, live: g.Live(), output: make([]bool, len(g.Nodes)), fill: make(map[string]string)}
+// where their names begin with "blk." and a number. Inputs are round, outputs have two borders, fused
+// operations a thick one, and nodes that nothing depends on are dashed. Edges from one device to another
+// are red.
+//
+// So that the picture can be read on a page, layers that follow each other and are alike, in all but their weights, are
+// drawn as one: the first of them, with dashed edges that lead back from it to the next. What remains stands
+// side by side in rows, and an input that several layers read is drawn again in each. Equal graphs give equal
+// bytes.
+func (g *Graph) WriteDOT(w io.Writer, opts ...DOTOption) error {
+	d := dotWriter{graph: g, w: bufio.NewWriter(w), note: func(NodeID) []string { return nil }, live: g.Live(), output: make([]bool, len(g.Nodes)), fill: make(map[string]string)}
+	for _, option := range opts {
+		option(&d)
+	}
 	for _, id := range g.Outputs {
 		d.output[id] = true
 	}
 	d.findLayers()
+	d.fold()
 	d.header()
 	d.nodes()
 	d.edges()
@@ -38,7 +57,8 @@ func (g *Graph) WriteDOT(w io.Writer, notes ...func(NodeID) []string) error {
 type dotWriter struct {
 	graph  *Graph
 	w      *bufio.Writer
-	notes  []func(NodeID) []string
+	note   func(NodeID) []string
+	every  bool // layers that are alike are all drawn
 	live   []bool
 	output []bool
 	fill   map[string]string // by device
@@ -51,10 +71,11 @@ type dotWriter struct {
 type dotLayer struct {
 	name          string
 	nodes, inputs []NodeID
+	as            int // the layer that it is drawn as: itself, or an earlier one that is alike
+	alike         int // layers that are drawn as this one, itself included
 }
 
-// findLayers sorts nodes into layers, and finds how many of these stand in a row: as many as
-// make a page in landscape of layers that are some four times as high as wide.
+// findLayers sorts nodes into layers.
 func (d *dotWriter) findLayers() {
 	d.layers = []dotLayer{{}}
 	d.layer = make([]int, len(d.graph.Nodes))
@@ -66,7 +87,7 @@ func (d *dotWriter) findLayers() {
 		if !known {
 			at = len(d.layers)
 			index[name] = at
-			d.layers = append(d.layers, dotLayer{name: name})
+			d.layers = append(d.layers, dotLayer{name: name, as: at, alike: 1})
 		}
 		d.layer[i] = at
 		l := &d.layers[at]
@@ -77,9 +98,64 @@ func (d *dotWriter) findLayers() {
 			}
 		}
 	}
-	n := len(d.layers) - 1
-	rows := int(math.Ceil(math.Sqrt(float64(n) / 5)))
-	d.row = (n + max(rows, 1) - 1) / max(rows, 1)
+}
+
+// fold finds the layers that are drawn as the one before, and how many of the others stand in a row: as many as
+// make a page in landscape of layers that are some four times as high as wide.
+func (d *dotWriter) fold() {
+	drawn, before := 0, ""
+	for i := 1; i < len(d.layers); i++ {
+		form := d.form(i)
+		if i > 1 && form == before && !d.every {
+			d.layers[i].as = d.layers[i-1].as
+			d.layers[d.layers[i].as].alike++
+		} else {
+			drawn++
+		}
+		before = form
+	}
+	rows := max(1, int(math.Ceil(math.Sqrt(float64(drawn)/5))))
+	d.row = (drawn + rows - 1) / rows
+}
+
+// own is what the payload of an operation has of its layer.
+var own = regexp.MustCompile(`(Layer=\d+|Type="[^"]*") ?`)
+
+// form is what layers that are alike have in common: all but where they stand and which weights they read. Of a value that
+// comes from outside, it says whether it is the first such, or the second.
+func (d *dotWriter) form(layer int) string {
+	var b strings.Builder
+	l := &d.layers[layer]
+	var outside []NodeID
+	for _, id := range l.nodes {
+		n := d.graph.Node(id)
+		op := own.ReplaceAllString(strings.ReplaceAll(OpString(n.Op), l.name+".", ""), "")
+		op = strings.TrimSuffix(op, "{}") // of layer 0, which is left out
+		fmt.Fprintf(&b, "%s %s %v %v %s %v %v", strings.TrimPrefix(n.Name, l.name+"."), op, n.Type, n.Shape, n.Device, d.live[id], d.output[id])
+		for _, s := range n.Sources() {
+			if at := slices.Index(l.nodes, s); at >= 0 {
+				fmt.Fprintf(&b, " .%d", at)
+			} else if d.again(s, id) {
+				fmt.Fprintf(&b, " %%%d", s)
+			} else {
+				if !slices.Contains(outside, s) {
+					outside = append(outside, s)
+				}
+				fmt.Fprintf(&b, " ^%d", slices.Index(outside, s))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// drawn is the node that a node is drawn as.
+func (d *dotWriter) drawn(id NodeID) NodeID {
+	l := &d.layers[d.layer[id]]
+	if d.layer[id] == l.as {
+		return id
+	}
+	return d.layers[l.as].nodes[slices.Index(l.nodes, id)]
 }
 
 // again says that a layer has a picture of its own of an input that it reads.
@@ -94,7 +170,7 @@ func (d *dotWriter) header() {
 	p := d.graph.Params
 	title := fmt.Sprintf("%v, %d tokens, %d outputs, %d cells of %v", p.Phase, p.Tokens, p.Outputs, p.Cells, p.KVType)
 	d.printf("digraph minfer {\n")
-	d.printf("  graph [rankdir=TB, newrank=true, nodesep=0.25, ranksep=0.35, fontname=\"Helvetica\", fontsize=14, labelloc=t, label=%s];\n", quote(title))
+	d.printf("  graph [rankdir=TB, newrank=true, nodesep=0.25, ranksep=0.25, fontname=\"Helvetica\", fontsize=14, labelloc=t, label=%s];\n", quote(title))
 	d.printf("  node [shape=box, style=filled, fillcolor=white, fontname=\"Helvetica\", fontsize=11, margin=\"0.12,0.06\"];\n")
 	d.printf("  edge [color=\"#444444\", arrowsize=0.7];\n")
 	var devices []string
@@ -114,14 +190,15 @@ func (d *dotWriter) header() {
 // nodes writes the nodes, those of a layer in a box. Edges that nobody sees keep the rows of layers
 // below each other.
 func (d *dotWriter) nodes() {
+	for _, id := range d.layers[0].nodes {
+		d.node("  ", id)
+	}
+	var drawn []int
 	for i, l := range d.layers {
-		if i == 0 {
-			for _, id := range l.nodes {
-				d.node("  ", id)
-			}
+		if i == 0 || l.as != i {
 			continue
 		}
-		d.printf("  subgraph cluster_%d {\n    label=%s; color=\"#999999\"; labeljust=l;\n", i, quote(l.name))
+		d.printf("  subgraph cluster_%d {\n    label=%s; color=\"#999999\"; labeljust=l;\n", i, quote(d.title(i)...))
 		for _, id := range l.inputs {
 			d.printf("    n%d_%d [label=%s, shape=ellipse];\n", id, i, quote(d.graph.Node(id).Name))
 		}
@@ -129,11 +206,20 @@ func (d *dotWriter) nodes() {
 			d.node("    ", id)
 		}
 		d.printf("  }\n")
-		if above := i - d.row; above > 0 {
-			nodes := d.layers[above].nodes
+		if drawn = append(drawn, i); len(drawn) > d.row {
+			nodes := d.layers[drawn[len(drawn)-1-d.row]].nodes
 			d.printf("  n%d -> n%d [style=invis, weight=10];\n", nodes[len(nodes)-1], l.nodes[0])
 		}
 	}
+}
+
+// title is what stands above a layer.
+func (d *dotWriter) title(i int) []string {
+	l := &d.layers[i]
+	if l.alike == 1 {
+		return []string{l.name}
+	}
+	return []string{fmt.Sprintf("%s to %s", l.name, d.layers[i+l.alike-1].name), fmt.Sprintf("%d layers alike; numbers are those of %s", l.alike, l.name)}
 }
 
 // LayerName returns the part of a node's name that names its layer: "blk.7" for "blk.7.attn_q", and
@@ -151,16 +237,14 @@ func (d *dotWriter) node(indent string, id NodeID) {
 	n := d.graph.Node(id)
 	prefix := d.layers[d.layer[id]].name + "."
 	lines := []string{fmt.Sprintf("%%%d %s", id, strings.TrimPrefix(n.Name, prefix)), fmt.Sprintf("%v %v %v", n.Op.Kind(), n.Type, n.Shape)}
-	for _, u := range Weights(n.Op) {
+	for i, u := range Weights(n.Op) {
 		line := strings.TrimPrefix(u.Name, prefix)
 		if u.Type != "" {
-			line += fmt.Sprintf(" %s [%d %d]", u.Type, u.In, u.Out)
+			line += fmt.Sprintf(" %s [%d %d]", d.types(id, i), u.In, u.Out)
 		}
 		lines = append(lines, line)
 	}
-	for _, note := range d.notes {
-		lines = append(lines, note(id)...)
-	}
+	lines = append(lines, d.note(id)...)
 	d.printf("%sn%d [label=%s", indent, id, quote(lines...))
 	if fill := d.fill[n.Device]; fill != "" {
 		d.printf(", fillcolor=%q", fill)
@@ -180,29 +264,52 @@ func (d *dotWriter) node(indent string, id NodeID) {
 	d.printf("];\n")
 }
 
+// types are those of a node's weight in all layers that are drawn as the node's.
+func (d *dotWriter) types(id NodeID, weight int) string {
+	at := d.layer[id]
+	l := &d.layers[at]
+	if at == 0 {
+		return Weights(d.graph.Node(id).Op)[weight].Type
+	}
+	var types []string
+	for _, other := range d.layers[at : at+l.alike] {
+		t := Weights(d.graph.Node(other.nodes[slices.Index(l.nodes, id)]).Op)[weight].Type
+		if !slices.Contains(types, t) {
+			types = append(types, t)
+		}
+	}
+	return strings.Join(types, " or ")
+}
+
 func (d *dotWriter) edges() {
+	done := make(map[[2]NodeID]bool)
 	for i := range d.graph.Nodes {
 		for _, s := range d.graph.Nodes[i].Sources() {
-			d.edge(s, NodeID(i))
+			if ends := [2]NodeID{d.drawn(s), d.drawn(NodeID(i))}; !done[ends] {
+				done[ends] = true
+				d.edge(s, NodeID(i))
+			}
 		}
 	}
 }
 
 func (d *dotWriter) edge(from, to NodeID) {
+	a, b := d.layer[from], d.layer[to]
+	next := a != 0 && a != b && d.layers[a].as == d.layers[b].as
 	var attributes []string
 	switch {
-	case !d.live[to]:
+	case !d.live[to], next:
 		attributes = append(attributes, "style=dashed")
 	case d.graph.Nodes[from].Device != d.graph.Nodes[to].Device:
 		attributes = append(attributes, `color="#c00000", penwidth=2`)
 	}
-	name := fmt.Sprintf("n%d", from)
-	if a, b := d.layer[from], d.layer[to]; d.again(from, to) {
-		name += fmt.Sprintf("_%d", b)
+	name := fmt.Sprintf("n%d", d.drawn(from))
+	if d.again(from, to) {
+		name += fmt.Sprintf("_%d", d.layers[b].as)
 	} else if a != 0 && b != 0 && a != b {
 		attributes = append(attributes, "constraint=false") // the layers stand beside each other
 	}
-	d.printf("  %s -> n%d", name, to)
+	d.printf("  %s -> n%d", name, d.drawn(to))
 	if len(attributes) > 0 {
 		d.printf(" [%s]", strings.Join(attributes, ", "))
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"image/png"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/minfer/minfer/graph"
@@ -62,6 +64,59 @@ func TestWriteDOT(t *testing.T) {
 	}
 	if _, err := png.Decode(bytes.NewReader(out)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDOTFoldsLayers: of layers that are alike the first is drawn, with the types that its weights have in any of
+// them; those of another window, device or shape are drawn for themselves; and with EveryLayer all are.
+func TestDOTFoldsLayers(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("graph {Tokens=2 Outputs=2 Cells=4 KVType=F16}\n%0 = Input() \"x\" F32 [8 2]\n%1 = Input() \"positions\" I32 [2]\n%2 = Scale(%0) {Factor=2} \"embed\" F32 [8 2]\n")
+	last, id := 2, 3
+	line := func(format string, args ...any) {
+		fmt.Fprintf(&text, "%%%d = "+format+"\n", append([]any{id}, args...)...)
+		last = id
+		id++
+	}
+	for layer := range 9 {
+		kind, factor := []string{"Q4_K", "Q6_K"}[layer%2], float32(1)
+		if layer == 6 {
+			factor = 3
+		}
+		before := last
+		line(`RMSNorm(%%%d) {Weight="blk.%d.norm.weight" Eps=1e-05} "blk.%[3]d.norm" F32 [8 2]`, last, layer)
+		line(`MatMul(%%%d) {Weight="blk.%d.up.weight" Type="%s" In=8 Out=8} "blk.%[3]d.up" F32 [8 2]`, last, layer, kind)
+		line(`Scale(%%%d) {Factor=%g} "blk.%d.scaled" F32 [8 2]`, last, factor, layer)
+		line(`Add(%%%d %%%d) "blk.%d.sum" F32 [8 2]`, before, last, layer)
+	}
+	fmt.Fprintf(&text, "output %%%d\n", last)
+	g, err := graph.Parse(text.String())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text.String())
+	}
+	draw := func(opts ...graph.DOTOption) string {
+		var b strings.Builder
+		if err := g.WriteDOT(&b, opts...); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	folded := draw(graph.WithNotes(func(id graph.NodeID) []string { return []string{fmt.Sprint("note ", id)} }))
+	for _, want := range []string{
+		`label="blk.0 to blk.5\n6 layers alike; numbers are those of blk.0"`, `label="blk.6"`, `label="blk.7"`, `label="blk.8"`,
+		`%4 up\nMatMul F32 [8 2]\nup.weight Q4_K or Q6_K [8 8]\nnote 4"`,
+		"n2 -> n3;", "n6 -> n3 [style=dashed, constraint=false];", "n6 -> n6 [style=dashed, constraint=false];", "n6 -> n27 [constraint=false];",
+	} {
+		if !strings.Contains(folded, want) {
+			t.Errorf("no %q in\n%s", want, folded)
+		}
+	}
+	if nodes := strings.Count(folded, "[label="); nodes != 3+4*4 {
+		t.Errorf("%d nodes are drawn, want %d", nodes, 3+4*4)
+	}
+	whole := draw(graph.EveryLayer())
+	if nodes := strings.Count(whole, "[label="); nodes != len(g.Nodes) || strings.Contains(whole, "alike") || strings.Contains(whole, " or ") {
+		t.Errorf("%d nodes are drawn, want %d", nodes, len(g.Nodes))
 	}
 }
 

@@ -87,8 +87,9 @@ func (s *Schedule) placeOf(id graph.NodeID) string {
 
 // WriteDOT writes the graph in the language of Graphviz, as graph.Graph.WriteDOT does, and on
 // every node where its value lies, whose memory it took over, and who reads it last.
-func (s *Schedule) WriteDOT(w io.Writer) error {
-	return s.Graph.WriteDOT(w, func(id graph.NodeID) []string { return strings.Split(s.placeOf(id), ", ") })
+func (s *Schedule) WriteDOT(w io.Writer, opts ...graph.DOTOption) error {
+	notes := graph.WithNotes(func(id graph.NodeID) []string { return []string{s.placeOf(id)} })
+	return s.Graph.WriteDOT(w, append([]graph.DOTOption{notes}, opts...)...)
 }
 
 // jsonFormat and jsonVersion identify the JSON form. The version grows when a reader of

@@ -213,8 +213,12 @@ func TestJSON(t *testing.T) {
 }
 
 func TestDOT(t *testing.T) {
-	stdout, stderr, code := inspect(t, "-dot", "-phase", "decode", model)
+	stdout, stderr, code := inspect(t, "-dot", "-phase", "decode", "-all", model)
 	if code != 0 || !strings.HasPrefix(stdout, "digraph ") || !strings.Contains(stdout, `label="blk.3"`) {
+		t.Fatalf("code %d, %s\n%s", code, stderr, stdout)
+	}
+	stdout, stderr, code = inspect(t, "-dot", "-phase", "decode", model)
+	if code != 0 || !strings.Contains(stdout, `label="blk.0 to blk.3\n4 layers alike; numbers are those of blk.0"`) {
 		t.Fatalf("code %d, %s\n%s", code, stderr, stdout)
 	}
 	dot, err := exec.LookPath("dot")

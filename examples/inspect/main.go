@@ -70,8 +70,13 @@ type settings struct {
 func (s *settings) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("inspect", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.BoolVar(&s.all, "all", false, "show arrays and long strings whole, and with -diff all nodes")
-	f.BoolFunc("dot", "write the graph in the language of Graphviz", s.writeAs((*minfer.Schedule).WriteDOT))
+	f.BoolVar(&s.all, "all", false, "show arrays and long strings whole, with -dot every layer, with -diff every node")
+	f.BoolFunc("dot", "write the graph in the language of Graphviz; layers that are alike are drawn once, unless with -all", s.writeAs(func(g *minfer.Schedule, w io.Writer) error {
+		if s.all {
+			return g.WriteDOT(w, graph.EveryLayer())
+		}
+		return g.WriteDOT(w)
+	}))
 	f.BoolFunc("json", "write the graph as JSON", s.writeAs((*minfer.Schedule).WriteJSON))
 	f.BoolFunc("text", "write the graph in its text form", s.writeAs(func(g *minfer.Schedule, w io.Writer) error {
 		_, err := io.WriteString(w, g.String())
