@@ -254,6 +254,47 @@ func TestTraceEndsWithTheModel(t *testing.T) {
 	}
 }
 
+// TestTraceEndsWithItsLastPass: where passes are limited, the trace ends with the token that was chosen after the last of
+// them, whatever the model does then; a limit that is not reached changes nothing.
+func TestTraceEndsWithItsLastPass(t *testing.T) {
+	for _, test := range []struct {
+		passes int
+		want   string
+	}{
+		{1, "header graph prefill choice"},
+		{2, "header graph prefill choice graph decode choice"},
+		{3, "header graph prefill choice graph decode choice decode choice"},
+		{0, "header graph prefill choice graph decode choice decode choice decode choice"},
+		{9, "header graph prefill choice graph decode choice decode choice decode choice"},
+	} {
+		var out bytes.Buffer
+		m := openStoryteller(t, minfer.WithTrace(&out, trace.WithLimits(trace.Limits{Passes: test.passes})))
+		mustRead(t, openSession(t, m).Generate(context.Background(), "One, two,", minfer.MaxTokens(4), minfer.Temperature(0)))
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		for r, err := range trace.Records(&out) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch r := r.(type) {
+			case *trace.Header:
+				kinds = append(kinds, "header")
+			case *trace.Graph:
+				kinds = append(kinds, "graph")
+			case *trace.PassRecord:
+				kinds = append(kinds, r.Phase)
+			case *trace.ChoiceRecord:
+				kinds = append(kinds, "choice")
+			}
+		}
+		if got := strings.Join(kinds, " "); got != test.want {
+			t.Errorf("limit %d: %s, want %s", test.passes, got, test.want)
+		}
+	}
+}
+
 // TestPerfettoShowsTheTrace: as Perfetto imports it, a timeline has every pass, node and token of the trace that it was made
 // of, in the row of the passes or that of the device, at its time.
 func TestPerfettoShowsTheTrace(t *testing.T) {

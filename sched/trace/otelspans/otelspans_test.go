@@ -48,6 +48,31 @@ func Example() {
 	// request false
 }
 
+// With nodes, the span of a pass has one below it for each.
+func ExampleWithNodes() {
+	spans := tracetest.NewSpanRecorder() // or an exporter
+	tracer := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)).Tracer("example")
+	m, err := minfer.Open(model, minfer.WithBackends("cpu"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	defer m.Observe(otelspans.New(tracer, otelspans.WithNodes()))()
+	s, err := m.NewSession()
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := s.Eval(context.Background(), []minfer.Token{7}); err != nil {
+		log.Fatal(err)
+	}
+	count := make(map[string]int)
+	for _, span := range spans.Ended() {
+		count[span.Name()]++
+	}
+	fmt.Println(count)
+	// Output: map[Add:8 Attention:4 Embed:1 FusedFFN:4 FusedQKVNorm:4 MatMul:9 RMSNorm:9 minfer.decode:1]
+}
+
 // failing is an observer that fails at a node.
 type failing struct{ trace.Nothing }
 
