@@ -19,7 +19,7 @@ build) exec go test -c -tags cuda -o "$2" . ;;
 esac
 [ -n "${1:-}" ] && [ "${1:-}" != rehearse ] || go test -c -tags "$tags" -o "$program" .
 log=$program.log
-if "$program" -test.run '^(TestConformance|TestOrderOfSums|TestReplay|TestBits|TestForks|TestSaved|TestTwoDevices|TestGolden|TestStoryteller)$' -test.v -test.timeout 4m >"$log" 2>&1; then
+if "$program" -test.run '^(TestConformance|TestOrderOfSums|TestReplay|TestBits|TestObserved|TestForks|TestSaved|TestTwoDevices|TestGolden|TestStoryteller)$' -test.v -test.timeout 4m >"$log" 2>&1; then
   grep -E '^ *--- SKIP' "$log" || true
   echo "conformance, replay and small models: ok ($(grep -c -E '^ *--- PASS' "$log") tests)"
 else

@@ -19,6 +19,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/testfiles"
+	"github.com/minfer/minfer/sched/trace"
 )
 
 func openModel(t testing.TB, path string, opts ...minfer.Option) *minfer.Model {
@@ -222,6 +223,71 @@ func TestBits(t *testing.T) {
 	sameBits(t, "token by token", got, want)
 	plain := openModel(t, storyteller(), minfer.WithFusion(graph.Fusion{}))
 	sameBits(t, "without fusion", evalAll(t, newSession(t, plain, minfer.WithBatch(1)), someTokens), want)
+}
+
+// TestObserved checks that steps which are launched from recordings, and steps that are observed in between and so run node
+// by node, give the bits of a session that nobody looks at; that the trace says that the device left its fast
+// path; and that it goes back to it afterwards.
+func TestObserved(t *testing.T) {
+	m := openModel(t, storyteller())
+	want := evalAll(t, newSession(t, m), someTokens)
+	vocab := len(want) / len(someTokens)
+	s := newSession(t, m, minfer.WithContext(64))
+	at := 0
+	// steps evaluates n tokens and returns how many runs were launched from recordings.
+	steps := func(n int) uint64 {
+		t.Helper()
+		before := s.Cache().Stats().Replays
+		for range n {
+			row, err := s.Eval(context.Background(), someTokens[at:at+1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameBits(t, fmt.Sprintf("step %d", at), row, want[at*vocab:(at+1)*vocab])
+			at++
+		}
+		return s.Cache().Stats().Replays - before
+	}
+	if steps(8) == 0 || steps(2) != 2 {
+		t.Fatal("the steps are not launched from a recording")
+	}
+	var file bytes.Buffer
+	text := func(minfer.Token) string { return "" }
+	recorder, err := trace.NewRecorder(&file, m.TraceModel(), text, trace.WithLimits(trace.Limits{Rows: 1, Columns: 8, Attention: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := m.Observe(recorder)
+	if n := steps(3); n != 0 {
+		t.Errorf("%d steps were launched from a recording while they were observed", n)
+	}
+	stop()
+	if n := steps(8); n < 5 {
+		t.Errorf("%d steps are launched from a recording after the observer has gone", n)
+	}
+	captured, passes := false, 0
+	for r, err := range trace.Records(&file) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch r := r.(type) {
+		case *trace.Graph:
+			captured = len(r.Captured) == 1 && r.Captured[0] == "cuda"
+		case *trace.PassRecord:
+			passes++
+			for _, n := range r.Nodes {
+				if n.Device != "cuda" || n.Stats != nil && n.Stats.NaN+n.Stats.Inf > 0 || n.Attention != nil && n.Attention.Unavailable != "" {
+					t.Errorf("%+v", n)
+				}
+			}
+			if len(r.Nodes) < 30 || len(r.Error) > 0 {
+				t.Errorf("pass %d has %d nodes, %q", r.Pass, len(r.Nodes), r.Error)
+			}
+		}
+	}
+	if !captured || passes != 3 {
+		t.Errorf("the trace says %v of the fast path, and has %d passes", captured, passes)
+	}
 }
 
 // TestForks checks sessions whose cells lie scattered.
