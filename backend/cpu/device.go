@@ -17,7 +17,7 @@ import (
 const maxThreads = 1024
 
 // bounds: the kernels take what fits in memory.
-var bounds = vocabulary.Bounds{Row: math.MaxInt, Rows: math.MaxInt, Head: math.MaxInt, Finish: math.MaxInt, Top: math.MaxInt}
+var bounds = vocabulary.Bounds{Row: math.MaxInt, Rows: math.MaxInt, Head: math.MaxInt, Finish: math.MaxInt, Top: graph.MaxAmong}
 
 var capabilities = backend.Capabilities{
 	Supports:     bounds.Supports,

@@ -4,6 +4,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/vocabulary"
 )
 
 // Costs in nanoseconds per element, by which work is cut into chunks. They need only
@@ -138,7 +139,7 @@ func (d *device) topK(op graph.TopK, in []backend.Operand, out backend.Operand) 
 		return err
 	}
 	width, rows := in[0].Shape[0], in[0].Shape.Rows()
-	if op.K <= 0 || op.K > graph.MaxAmong || op.Among <= 0 || op.Among > min(width, graph.MaxAmong) || out.Shape != graph.ShapeOf(2*op.K, rows) {
+	if !bounds.Supports(op, graph.F32) || !vocabulary.TopFits(op, in[0].Shape, out.Shape) {
 		return misshaped("%d of %d values of %v, result %v", op.K, op.Among, in[0].Shape, out.Shape)
 	}
 	d.work.top = topTask{out: o, x: x, k: op.K, width: width, among: op.Among}

@@ -6,6 +6,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/backend/cuda/internal/driver"
 	"github.com/minfer/minfer/graph"
+	"github.com/minfer/minfer/internal/vocabulary"
 )
 
 // threads is the size of the blocks of kernels that are not particular about it.
@@ -166,7 +167,7 @@ func (d *device) topK(op graph.TopK, in []backend.Operand, out backend.Operand) 
 		return err
 	}
 	width, rows := in[0].Shape[0], in[0].Shape.Rows()
-	if op.Among > width || out.Shape != graph.ShapeOf(2*op.K, rows) {
+	if !vocabulary.TopFits(op, in[0].Shape, out.Shape) {
 		return misshaped("%d of %d values of %v, result %v", op.K, op.Among, in[0].Shape, out.Shape)
 	}
 	pieces := (op.Among + topKeys - 1) / topKeys

@@ -299,7 +299,7 @@ func (e *node) topK(op graph.TopK) error {
 		return err
 	}
 	width, rows := e.in[0].Shape[0], e.in[0].Shape.Rows()
-	if op.Among > width || e.out.Shape != graph.ShapeOf(2*op.K, rows) {
+	if !vocabulary.TopFits(op, e.in[0].Shape, e.out.Shape) {
 		return misshaped("%d of %d values of %v, result %v", op.K, op.Among, e.in[0].Shape, e.out.Shape)
 	}
 	pieces := (op.Among + topKeys - 1) / topKeys

@@ -67,6 +67,11 @@ func (b *Bounds) Attention(a graph.Attention) bool {
 		(a.Mode == graph.Causal || a.Mode == graph.Full && a.ExplicitSpan && a.Window == 0)
 }
 
+// TopFits says whether rows and a result have the shapes of a TopK.
+func TopFits(op graph.TopK, rows, result graph.Shape) bool {
+	return op.Among <= rows[0] && result == graph.ShapeOf(2*op.K, rows.Rows())
+}
+
 func (b *Bounds) products(products ...graph.MatMul) bool {
 	for _, m := range products {
 		if !b.weight(m.Type, m.In, m.Out) {
