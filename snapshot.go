@@ -275,7 +275,7 @@ func (m *Model) identity() ([sha256.Size]byte, error) {
 
 // Restore makes a session from one that was saved with Session.Save, on the same model
 // and the same kinds of device, or any others that implement
-// backend.KVOrder, as the CPU and CUDA do; on another kind, what follows is the same up to rounding.
+// backend.KVOrder, as the CPU, CUDA and Metal do; on another kind, what follows is the same up to rounding.
 // The context of the options has to hold its tokens. More
 // of r may be read than the session takes.
 //

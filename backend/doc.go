@@ -36,8 +36,9 @@
 //
 // # Optional interfaces
 //
-// [Replayer], [Capturer], [WeightMeter] and [MemoryMeter] are found by type assertion. A Capturer is told
-// before an execution that is observed, and after it.
+// [Replayer], [Capturer], [WeightMeter], [MemoryMeter] and [KVOrder] are found by type assertion. A Capturer is told
+// before an execution that is observed, and after it. A device that keeps keys and values in rows has KVOrder by
+// embedding [RowOrder].
 //
 // The package imports graph and nothing else of the module, and must not know any
 // device.

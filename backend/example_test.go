@@ -71,3 +71,17 @@ func ExampleLookup() {
 	// cuda is not part of this program
 	// broken does not work here
 }
+
+// A device that keeps the keys and values of a cell in a row embeds RowOrder. Sessions saved on it load on all others that
+// have a KVOrder.
+func ExampleRowOrder() {
+	var device struct{ backend.RowOrder }
+	var _ backend.KVOrder = device
+	kv := &backend.KV{Width: 8, Cells: 64, Type: graph.F16}
+	k, v := make([]byte, 256), make([]byte, 256)
+	fmt.Println(device.KVToRows(kv, k, v))
+	fmt.Println(kv.CheckBlock(k, v[:255]))
+	// Output:
+	// <nil>
+	// backend: not a block of keys and values: 256 and 255 bytes, want 256 each for 16 cells of 8 F16
+}

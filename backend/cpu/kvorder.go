@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"fmt"
-
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/internal/kernels"
 )
@@ -18,12 +16,11 @@ func (d *device) KVFromRows(kv *backend.KV, k, v []byte) error {
 }
 
 func reorder(f func(dst, src []byte, dim, size int, keys bool), kv *backend.KV, k, v []byte) error {
-	size := kv.Type.Bytes(1)
-	n := backend.KVBlock * kv.Width * size
-	if kv.Width <= 0 || len(k) != n || len(v) != n {
-		return fmt.Errorf("cpu: %w: %d and %d bytes for a block of %d cells of %d %v", ErrOperand, len(k), len(v), backend.KVBlock, kv.Width, kv.Type)
+	if err := kv.CheckBlock(k, v); err != nil {
+		return err
 	}
-	dst := make([]byte, n)
+	size := kv.Type.Bytes(1)
+	dst := make([]byte, len(k))
 	f(dst, k, kv.Width, size, true)
 	copy(k, dst)
 	f(dst, v, kv.Width, size, false)

@@ -48,6 +48,8 @@ const staging = 4 << 20
 
 // device is an open GPU. See the package comment.
 type device struct {
+	backend.RowOrder
+
 	name    string
 	ordinal int
 	gpu     cu.Device

@@ -13,6 +13,8 @@ import (
 
 // device is an open Metal device. See the package comment.
 type device struct {
+	backend.RowOrder
+
 	name   string
 	closed bool
 	gpu    *gpu
