@@ -6,14 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"runtime/pprof"
 	"strings"
 	"testing"
 
 	"github.com/minfer/minfer"
+	"github.com/minfer/minfer/gguf"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/perfettotest"
 	"github.com/minfer/minfer/sched/trace"
@@ -361,6 +364,31 @@ func TestPerfettoShowsTheTrace(t *testing.T) {
 	}
 }
 
+// TestPerfettoReadsTheTrace: what Perfetto itself makes of a timeline is what Import does.
+func TestPerfettoReadsTheTrace(t *testing.T) {
+	var out bytes.Buffer
+	m, err := minfer.Open(storyteller, minfer.WithTrace(&out, trace.Chrome()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRead(t, openSession(t, m).Generate(context.Background(), "He said: \"\\n\n</script>é 猫\x00\"", minfer.MaxTokens(20)))
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want, err := perfettotest.Import(out.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := perfettotest.Processed(t, out.Bytes()); !reflect.DeepEqual(got, want) {
+		for i := range min(len(got), len(want)) {
+			if !reflect.DeepEqual(got[i], want[i]) {
+				t.Fatalf("slice %d is %+v to Perfetto and %+v to Import", i, got[i], want[i])
+			}
+		}
+		t.Errorf("%d slices to Perfetto, %d to Import", len(got), len(want))
+	}
+}
+
 func TestTraceIntoAFullDisk(t *testing.T) {
 	m, err := minfer.Open(storyteller, minfer.WithTrace(&roomFor{bytes: 10000}))
 	if err != nil {
@@ -471,30 +499,47 @@ func TestTraceOfAStepIsSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkObserver compares decode steps without observers, with one that does nothing, and with
-// a trace.
+// BenchmarkObserver compares decode steps: of a model that had no observer yet, of one whose observer
+// is gone, with one that does nothing, and with a trace. Of the storyteller, and of a model of 24
+// layers in which next to nothing is computed, so that what observers cost is seen best; and of the
+// one that MINFER_TRACE_MODEL names, if there is one.
 func BenchmarkObserver(b *testing.B) {
-	for _, kind := range []string{"none", "nothing", "trace"} {
-		b.Run("observer="+kind, func(b *testing.B) {
-			m := openStoryteller(b, minfer.WithThreads(1))
-			switch kind {
-			case "nothing":
-				defer m.Observe(trace.Nothing{})()
-			case "trace":
-				r, err := trace.NewRecorder(&roomFor{math.MaxInt}, m.TraceModel(), func(int32) string { return "" })
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer m.Observe(r)()
-			}
-			s := openSession(b, m)
-			eval(b, s, someTokens(m, 16, 1)...)
-			for b.Loop() {
-				eval(b, s, 7)
-				if err := s.Rewind(16); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+	empty := filepath.Join(b.TempDir(), "empty.gguf")
+	if err := os.WriteFile(empty, smallModel{vocab: 300, embed: gguf.TypeF32, ffn: gguf.TypeF32, layers: 24}.bytes(b), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	paths := []string{storyteller, empty}
+	if own := os.Getenv("MINFER_TRACE_MODEL"); own != "" {
+		paths = append(paths, own)
+	}
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".gguf")
+		for _, kind := range []string{"none", "detached", "nothing", "trace"} {
+			b.Run("model="+name+"/observer="+kind, func(b *testing.B) { benchmarkObserver(b, path, kind) })
+		}
+	}
+}
+
+func benchmarkObserver(b *testing.B, path, kind string) {
+	m := openModel(b, path, minfer.WithThreads(1))
+	switch kind {
+	case "detached":
+		m.Observe(trace.Nothing{})()
+	case "nothing":
+		defer m.Observe(trace.Nothing{})()
+	case "trace":
+		r, err := trace.NewRecorder(io.Discard, m.TraceModel(), func(int32) string { return "" })
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer m.Observe(r)()
+	}
+	s := openSession(b, m)
+	eval(b, s, someTokens(m, 16, 1)...)
+	for b.Loop() {
+		eval(b, s, 7)
+		if err := s.Rewind(16); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

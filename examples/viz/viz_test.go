@@ -18,6 +18,7 @@ import (
 
 	"github.com/minfer/minfer"
 	"github.com/minfer/minfer/examples/storyteller"
+	"github.com/minfer/minfer/internal/testfiles"
 	"github.com/minfer/minfer/sched/trace"
 )
 
@@ -269,27 +270,8 @@ func TestCommandLine(t *testing.T) {
 
 // TestPage uses the page in a browser. It needs Node.js, Chromium and, once, the npm registry.
 func TestPage(t *testing.T) {
-	lacking := t.Skip
-	if os.Getenv("MINFER_REQUIRE_CLIENTS") == "1" {
-		lacking = t.Fatal
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		lacking(err)
-	}
-	browser := ""
-	for _, name := range []string{"google-chrome", "chromium-browser", "chromium"} {
-		if path, err := exec.LookPath(name); err == nil {
-			browser = path
-		}
-	}
-	if browser == "" {
-		lacking("there is no Chromium")
-	}
-	folder, err := playwright()
-	if err != nil {
-		lacking(err)
-	}
+	node, browser := testfiles.Program(t, "node"), testfiles.Chromium(t)
+	folder := testfiles.NPM(t, "playwright-core", "1.64.1")
 	_, url := start(t)
 	args := []string{filepath.Join("testdata", "page.js"), url, folder, browser, writeTrace(t)}
 	if pictures := os.Getenv("MINFER_SCREENSHOTS"); pictures != "" {
@@ -298,26 +280,4 @@ func TestPage(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), node, args...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-}
-
-// playwright returns a folder with the package that drives browsers, fetched into the user's cache
-// if it is not there yet.
-func playwright() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	folder := filepath.Join(cache, "minfer", "npm")
-	if _, err := os.Stat(filepath.Join(folder, "node_modules", "playwright-core", "package.json")); err == nil {
-		return folder, nil
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return "", err
-	}
-	c := exec.Command("npm", "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0", "playwright-core@1.64.1")
-	c.Dir = folder
-	if out, err := c.CombinedOutput(); err != nil {
-		return "", errors.Join(err, errors.New(string(out)))
-	}
-	return folder, nil
 }

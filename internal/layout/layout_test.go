@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"internal/kvcells":      {},
 	"internal/layout":       {},
 	"internal/mmap":         {},
-	"internal/perfettotest": {},
+	"internal/perfettotest": {"internal/testfiles"},
 	"internal/quant":        {},
 	"internal/reasoning":    {"internal/stop"},
 	"internal/toolcall":     {"internal/chattemplate", "internal/grammar"},

@@ -8,12 +8,16 @@
 // events that it cannot place, gives names to what has none, and counts that in its statistics. Here
 // all of that is an error. Only what a timeline of this library has is known: complete events,
 // instants of a thread, and names of processes and threads.
+//
+// [Processed] has Perfetto's own importer read a file, where that is to be had.
 package perfettotest
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
+	"regexp"
 	"sort"
 )
 
@@ -58,7 +62,7 @@ func Import(file []byte) ([]Slice, error) {
 			return nil, fmt.Errorf("perfettotest: event %d, %s: %w", i, text, err)
 		}
 	}
-	sort.SliceStable(drawn, func(i, j int) bool { return nano(*drawn[i].Time) < nano(*drawn[j].Time) })
+	sort.SliceStable(drawn, func(i, j int) bool { return drawn[i].start() < drawn[j].start() })
 	return place(drawn, names)
 }
 
@@ -76,6 +80,8 @@ func parse(text []byte) (e event, err error) {
 		return e, fmt.Errorf("pid %d and tid %d: 0 is that of the kernel", e.Process, e.Thread)
 	case e.Time == nil || *e.Time < 0:
 		return e, fmt.Errorf("no time, or one before the beginning")
+	case exponent.Match(outer(text)):
+		return e, fmt.Errorf("a time with an exponent, which Perfetto leaves out")
 	case bytes.Contains(outer(text), []byte(`\u`)):
 		return e, fmt.Errorf("an escape that older importers refuse")
 	}
@@ -99,6 +105,8 @@ func parse(text []byte) (e event, err error) {
 	}
 	return e, nil
 }
+
+var exponent = regexp.MustCompile(`"(ts|dur)":[0-9.]+[eE]`)
 
 // outer is an event without its arguments, which are the last of it, and without escaped backslashes.
 func outer(text []byte) []byte {
@@ -128,8 +136,16 @@ func (e *event) names(names map[string]map[uint32]string) error {
 	return nil
 }
 
-// nano is how the importer makes nanoseconds of microseconds: by truncation.
-func nano(micro float64) int64 { return int64(micro * 1000) }
+// start and duration are how the importer makes nanoseconds of microseconds: a time it reads digit by digit,
+// a duration it computes, and truncates.
+func (e *event) start() int64 { return int64(math.Round(*e.Time * 1000)) }
+
+func (e *event) duration() int64 {
+	if e.Duration == nil {
+		return 0
+	}
+	return int64(*e.Duration * 1000)
+}
 
 // place puts events, by time, in the rows of their threads. Within a row, one is after another or wholly
 // within it.
@@ -139,10 +155,7 @@ func place(events []event, names map[string]map[uint32]string) ([]Slice, error) 
 	for _, e := range events {
 		s := Slice{
 			Process: names["process_name"][e.Process], Thread: names["thread_name"][e.Thread],
-			Name: e.Name, Category: e.Category, Args: e.Args, Start: nano(*e.Time),
-		}
-		if e.Duration != nil {
-			s.Duration = nano(*e.Duration)
+			Name: e.Name, Category: e.Category, Args: e.Args, Start: e.start(), Duration: e.duration(),
 		}
 		if s.Process == "" || s.Thread == "" {
 			return nil, fmt.Errorf("perfettotest: %q is of process %d and thread %d, and one has no name", s.Name, e.Process, e.Thread)

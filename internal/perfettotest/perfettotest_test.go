@@ -2,6 +2,7 @@ package perfettotest
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -16,7 +17,7 @@ func file(events ...string) []byte {
 }
 
 func slice(name string, start, duration float64) string {
-	return fmt.Sprintf(`{"ph":"X","ts":%g,"dur":%g,"pid":1,"tid":2,"name":%q}`, start, duration, name)
+	return fmt.Sprintf(`{"ph":"X","ts":%.4f,"dur":%.4f,"pid":1,"tid":2,"name":%q}`, start, duration, name)
 }
 
 func TestPlaces(t *testing.T) {
@@ -44,6 +45,7 @@ func TestRefuses(t *testing.T) {
 		"of no duration":   file(`{"ph":"X","ts":0,"pid":1,"tid":2,"name":"a"}`),
 		"negative":         file(slice("a", 0, -1)),
 		"no time":          file(`{"ph":"X","dur":1,"pid":1,"tid":2,"name":"a"}`),
+		"exponent":         file(`{"ph":"X","ts":1.5e3,"dur":1,"pid":1,"tid":2,"name":"a"}`),
 		"0 is that of":     file(`{"ph":"X","ts":0,"dur":1,"pid":1,"tid":0,"name":"a"}`),
 		"scope t":          file(`{"ph":"i","ts":0,"pid":1,"tid":2,"name":"a","s":"q"}`),
 		"phase \"B\"":      file(`{"ph":"B","ts":0,"pid":1,"tid":2,"name":"a"}`),
@@ -57,5 +59,24 @@ func TestRefuses(t *testing.T) {
 		if _, err := Import(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", bad, err, want)
 		}
+	}
+}
+
+// TestImportIsPerfettos: Import places events where Perfetto does.
+func TestImportIsPerfettos(t *testing.T) {
+	events := file(
+		slice("outer", 0, 10), slice("inner", 1, 2.0005), slice("last", 3.5, 6.5), slice("next", 10, 1), slice("short", 11.25, 0), slice("late", 1e9+0.123, 0.456),
+		`{"ph":"i","ts":4,"pid":1,"tid":2,"s":"t","cat":"token","name":"token \"\\\\n\"","args":{"text":"ü <b> \\ \"","number":1.5,"small":-2.5e-9,"whole":3}}`,
+		`{"ph":"i","ts":4.001,"pid":1,"tid":2,"s":"t","name":"soon after"}`,
+		`{"ph":"M","ts":0,"pid":1,"tid":3,"name":"thread_name","args":{"name":"u"}}`,
+		`{"ph":"X","ts":5,"dur":20.999,"pid":1,"tid":3,"cat":"MatMul","name":"blk.0.ffn_down","args":{"rms":0.11925403300087398}}`,
+	)
+	got := Processed(t, events)
+	want, err := Import(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("Perfetto has\n%+v\nand Import\n%+v", got, want)
 	}
 }

@@ -1,9 +1,11 @@
-// Package testfiles finds the reference files that tests compare with and that are too
+// Package testfiles finds what tests compare with: the reference files that are too
 // large to be part of the module: the shared folder (golden results, models) and the folder
 // of the oracle, llama.cpp (headers, vocabularies and chat templates of many models).
 //
 // A test that needs a file which is not there is skipped and says so, unless
-// MINFER_REQUIRE_SHARED=1 demands that all be there, as continuous integration does.
+// MINFER_REQUIRE_SHARED=1 demands that all be there, as continuous integration does. Programs that are
+// no part of Go (Node.js and its packages, a browser) are handled alike, with
+// MINFER_REQUIRE_CLIENTS=1.
 package testfiles
 
 import (
