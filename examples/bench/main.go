@@ -9,7 +9,7 @@
 // Every figure is measured -r times in turn with the others, so that all of them see the
 // same moods of the machine, and the median is printed with the extremes, and with what it
 // is of the roof: what the machine can do at most, measured in the same rounds. -against runs
-// llama.cpp in turn too, -profile says where the time of generation goes. README.md has more.
+// llama.cpp in turn too, -profile says where the time goes. README.md has more.
 package main
 
 import (
@@ -78,7 +78,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.StringVar(&s.versus, "vs", "", "with -open: `command` to run once a round; its output is shown")
 	f.StringVar(&s.against, "against", "", "measure `command` in turn: llama-bench, or what README.md says")
 	f.StringVar(&s.output, "o", s.output, "`form` of the results: table, csv or json")
-	f.BoolVar(&s.profiled, "profile", false, "print what each operation takes of a generated token")
+	f.BoolVar(&s.profiled, "profile", false, "print what each operation takes of a prompt and of a generated token")
 	f.StringVar(&s.cpu, "cpuprofile", "", "write a CPU profile to `file`, with labels for phases and operations")
 	f.BoolVar(&s.inPlace, "in-place", false, "compute from the weights in the file, without a copy of them")
 	f.BoolVar(&s.opening, "open", false, "measure the way to the first token, in processes of their own")

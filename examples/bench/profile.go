@@ -13,17 +13,23 @@ import (
 	"github.com/minfer/minfer/sched/trace"
 )
 
-// profile is an observer that adds up where the time of generation goes: by operation, and by what weights
-// it is with, those of all layers together.
+// profile is an observer that adds up where the time goes, of prompts and of generation: by operation, and by
+// what weights it is with, those of all layers together.
 type profile struct {
 	trace.Nothing
-	weights map[string]int64
-	shares  map[use]*share
-	passes  int
-	whole   time.Duration
+	weights           map[string]int64
+	prompt, generated phase
 
+	now         *phase
+	pairs       int // that the pass attends to
 	begun, node time.Time
-	counts      bool // the pass is of one token
+}
+
+// phase is the passes of one kind.
+type phase struct {
+	shares map[use]*share
+	passes int
+	whole  time.Duration
 }
 
 type use struct {
@@ -51,14 +57,25 @@ type share struct {
 	nodes int
 	took  time.Duration
 	bytes int64 // of weights
+	macs  int64
 }
 
 func newProfile(m *minfer.Model) *profile {
-	return &profile{weights: m.TraceModel().Weights, shares: make(map[use]*share)}
+	p := &profile{weights: m.TraceModel().Weights}
+	p.prompt.shares, p.generated.shares = make(map[use]*share), make(map[use]*share)
+	return p
 }
 
 func (p *profile) BeginPass(_ context.Context, pass *minfer.Pass) error {
-	p.counts, p.begun = len(pass.Tokens) == 1, time.Now()
+	p.now = &p.prompt
+	if len(pass.Tokens) == 1 {
+		p.now = &p.generated
+	}
+	p.pairs = 0
+	for _, position := range pass.Positions {
+		p.pairs += int(position) + 1
+	}
+	p.begun = time.Now()
 	return nil
 }
 
@@ -66,19 +83,17 @@ func (p *profile) Before(*minfer.Step) { p.node = time.Now() }
 
 func (p *profile) After(s *minfer.Step) error {
 	took := time.Since(p.node)
-	if !p.counts {
-		return nil
-	}
 	u := useOf(s.Node().Op)
-	k := p.shares[u]
+	k := p.now.shares[u]
 	if k == nil {
 		k = &share{use: u}
-		p.shares[u] = k
+		p.now.shares[u] = k
 	}
 	k.nodes++
 	k.took += took
+	k.macs += graph.MultiplyAdds(s.Node(), p.pairs)
 	if u.kind == graph.KindEmbed {
-		return nil // reads a row, not the matrix
+		return nil // reads rows, not the matrix
 	}
 	for _, use := range graph.Weights(s.Node().Op) {
 		k.bytes += p.weights[use.Name]
@@ -87,15 +102,21 @@ func (p *profile) After(s *minfer.Step) error {
 }
 
 func (p *profile) EndPass(_ *minfer.Pass, err error) error {
-	if p.counts && err == nil {
-		p.passes++
-		p.whole += time.Since(p.begun)
+	if err == nil {
+		p.now.passes++
+		p.now.whole += time.Since(p.begun)
 	}
 	return nil
 }
 
-// write prints a line for each use, what takes longest first, and one for what is between them.
 func (p *profile) write(w io.Writer) {
+	p.prompt.write(w, "a prompt", "GMAC/s", func(s *share) int64 { return s.macs })
+	p.generated.write(w, "a generated token", "GB/s", func(s *share) int64 { return s.bytes })
+}
+
+// write prints a line for each use, what takes longest first, and one for what is between them. Rates are those of
+// what is counted.
+func (p *phase) write(w io.Writer, title, unit string, count func(*share) int64) {
 	if p.passes == 0 {
 		return
 	}
@@ -106,17 +127,17 @@ func (p *profile) write(w io.Writer) {
 		rest -= k.took
 	}
 	slices.SortFunc(list, func(a, b *share) int { return int(b.took - a.took) })
-	fmt.Fprintf(w, "%-28s %10s %14s %8s %8s\n", "a generated token", "nodes", "microseconds", "share", "GB/s")
-	line := func(name string, nodes int, took time.Duration, bytes int64) {
+	fmt.Fprintf(w, "%-28s %10s %14s %8s %8s\n", title, "nodes", "microseconds", "share", unit)
+	line := func(name string, nodes int, took time.Duration, counted int64) {
 		rate := ""
-		if bytes > 0 {
-			rate = fmt.Sprintf("%.1f", float64(bytes)/float64(took.Nanoseconds()))
+		if counted > 0 {
+			rate = fmt.Sprintf("%.1f", float64(counted)/float64(took.Nanoseconds()))
 		}
 		fmt.Fprintf(w, "%-28s %10d %14.1f %7.1f%% %8s\n", name, nodes/p.passes, float64(took.Nanoseconds())/1e3/float64(p.passes),
 			100*took.Seconds()/p.whole.Seconds(), rate)
 	}
 	for _, k := range list {
-		line(k.use.String(), k.nodes, k.took, k.bytes)
+		line(k.use.String(), k.nodes, k.took, count(k))
 	}
 	line("between them", 0, rest, 0)
 }
