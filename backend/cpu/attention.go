@@ -144,22 +144,48 @@ type storeTask struct {
 	cells               []int32
 	keys, values        *kernels.KVRegion
 	qWidth              int
+	item, skip          int // tokens of an item, and by how many the first has fewer
+}
+
+// cut returns the number of items: tokens, or of a prompt as many as fill a block of cells, which is stored at once. The
+// first has fewer, so that the others begin where blocks do.
+func (t *storeTask) cut() int {
+	const enough = 8 * backend.KVBlock // tokens that keep all threads busy
+	t.item, t.skip = 1, 0
+	if len(t.cells) >= enough {
+		t.item, t.skip = backend.KVBlock, int(t.cells[0])%backend.KVBlock
+	}
+	return (len(t.cells) + t.skip + t.item - 1) / t.item
 }
 
 func (t *storeTask) run(s *kernels.Scratch, lo, hi int) {
 	for i := lo; i < hi; i++ {
-		if t.q != nil {
-			t.finish(s.Tier, i, t.q[i*t.qWidth:][:t.qWidth], t.qBias, t.qNorm)
-		}
-		width, cell := t.keys.Dim, int(t.cells[i])
-		k, v := t.k[i*width:][:width], t.v[i*width:][:width]
-		t.finish(s.Tier, i, k, t.kBias, t.kNorm)
-		if t.vBias != nil {
-			s.Tier.Add(v, v, t.vBias)
-		}
-		t.keys.Store(cell, k)
-		t.values.Store(cell, v)
+		t.tokens(s.Tier, max(0, i*t.item-t.skip), min(len(t.cells), (i+1)*t.item-t.skip))
 	}
+}
+
+// tokens works on tokens from to to-1.
+func (t *storeTask) tokens(tier kernels.Tier, from, to int) {
+	width := t.keys.Dim
+	for i := from; i < to; i++ {
+		if t.q != nil {
+			t.finish(tier, i, t.q[i*t.qWidth:][:t.qWidth], t.qBias, t.qNorm)
+		}
+		k, v := t.k[i*width:][:width], t.v[i*width:][:width]
+		t.finish(tier, i, k, t.kBias, t.kNorm)
+		if t.vBias != nil {
+			tier.Add(v, v, t.vBias)
+		}
+	}
+	t.keys.StoreRows(t.cells[from:to], t.k[from*width:to*width])
+	t.values.StoreRows(t.cells[from:to], t.v[from*width:to*width])
+}
+
+// store runs the workspace's storeTask, at a cost for each token.
+func (d *device) store(cost int) error {
+	t := &d.work.store
+	items := t.cut()
+	return d.pool.run(t, items, cost*t.item)
 }
 
 // finish completes the queries or keys of token i in place.
@@ -228,7 +254,7 @@ func (d *device) kvStore(in []backend.Operand, kv *backend.KV) error {
 		return err
 	}
 	d.work.store = storeTask{k: k, v: v, cells: cells, keys: &d.work.k, values: &d.work.v}
-	return d.pool.run(&d.work.store, tokens, 2*costMove*width)
+	return d.store(2 * costMove * width)
 }
 
 // qkv is the payload of a fused projection of queries, keys and values.
@@ -280,7 +306,7 @@ func (d *device) fusedQKV(f *qkv, in []backend.Operand, out backend.Operand, kv 
 		return err
 	}
 	d.work.store = t
-	return d.pool.run(&d.work.store, tokens, 4*costMove*(qWidth+kWidth))
+	return d.store(4 * costMove * (qWidth + kWidth))
 }
 
 // prepareStore checks what rotation and store need, and fills it in.
@@ -344,7 +370,7 @@ func (d *device) qkvBiasRopeStore(op *graph.QKVBiasRopeStore, in []backend.Opera
 	copy(t.k, k)
 	copy(t.v, v)
 	d.work.store = t
-	return d.pool.run(&d.work.store, tokens, 4*costMove*(qWidth+kWidth))
+	return d.store(4 * costMove * (qWidth + kWidth))
 }
 
 // attendTask computes attention. Its items are the groups of heads of tiles of tokens:

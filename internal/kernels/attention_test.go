@@ -253,6 +253,46 @@ func checkRegion(t *testing.T, name string, k *KVRegion, cells int, row, want []
 	}
 }
 
+// TestStoreRows: many rows lie as if each were stored by itself, whether or not their cells make up blocks.
+func TestStoreRows(t *testing.T) {
+	const cells = 75
+	lists := map[string][]int32{
+		"in order":      {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17},
+		"within blocks": {14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33},
+		"a gap":         {32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 48, 47},
+		"the end":       {48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74},
+		"short":         {16, 17, 18},
+	}
+	for _, dim := range []int{1, 8, 16, 24, 32, 48, 96, 128} {
+		rows := randFloats(27*dim, uint64(dim))
+		copy(rows[3:], trickyFloats(20, uint64(dim)))
+		for name, list := range lists {
+			for _, wide := range []bool{false, true} {
+				for i, make := range []func(int, int, bool) *KVRegion{NewKeys, NewValues} {
+					want := make(cells, dim, wide)
+					for j, c := range list {
+						want.Store(int(c), rows[j*dim:])
+					}
+					for _, tier := range Tiers() {
+						got := make(cells, dim, wide)
+						got.Tier = tier
+						got.StoreRows(list, rows[:len(list)*dim])
+						what := fmt.Sprintf("%s: dim %d wide %v region %d tier %v", name, dim, wide, i, tier)
+						a, b := []float32{}, []float32{}
+						for c := range cells {
+							row := [2][]float32{fullOf(dim, 0), fullOf(dim, 0)}
+							want.Load(row[0], c, 0)
+							got.Load(row[1], c, 0)
+							a, b = append(a, row[0]...), append(b, row[1]...)
+						}
+						sameBits(t, what, b, a)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestAttentionCheck(t *testing.T) {
 	region := NewValues(10, 8, false)
 	good := Attention{K: region, V: region, HeadDim: 4, KVHead: 1, Scale: 1, N: 5, Runs: []Run{{7, 3}, {0, 0}, {0, 2}}}

@@ -58,7 +58,7 @@ func BenchmarkQuantize(b *testing.B) {
 func BenchmarkRows(b *testing.B) {
 	const n = 4864
 	x, y, z, half := randFloats(n, 1), randFloats(n, 2), make([]float32, n), make([]uint16, n)
-	keys := NewKeys(16, n, false)
+	keys, few, sixteen := NewKeys(16, n, false), NewKeys(16, n/16, false), []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 	for _, k := range []struct {
 		name string
 		run  func(t Tier)
@@ -71,6 +71,7 @@ func BenchmarkRows(b *testing.B) {
 		{"EncodeF16", func(t Tier) { t.EncodeF16(half, x) }},
 		{"DecodeF16", func(t Tier) { t.DecodeF16(z, half) }},
 		{"StoreKeys", func(t Tier) { keys.Tier = t; keys.Store(3, x) }},
+		{"StoreBlock", func(t Tier) { few.Tier = t; few.StoreRows(sixteen, x) }},
 	} {
 		for _, t := range Tiers() {
 			b.Run(k.name+"/impl="+tierNamed(t), func(b *testing.B) {

@@ -114,6 +114,34 @@ func (k *KVRegion) Store(cell int, row []float32) {
 	}
 }
 
+// StoreRows stores rows of Dim values, which lie one after the other, to cells. Cells that make up a block are
+// stored together, several times as fast as one by one.
+func (k *KVRegion) StoreRows(cells []int32, rows []float32) {
+	for len(cells) > 0 {
+		n := 1
+		if k.storeBlock(cells, rows) {
+			n = kvBlock
+		} else {
+			k.Store(int(cells[0]), rows)
+		}
+		cells, rows = cells[n:], rows[n*k.Dim:]
+	}
+}
+
+// storeBlock stores the rows of the first 16 cells if they are a block.
+func (k *KVRegion) storeBlock(cells []int32, rows []float32) bool {
+	if k.F16 == nil || len(cells) < kvBlock || cells[0]%kvBlock != 0 {
+		return false
+	}
+	first := int(cells[0])
+	for i, c := range cells[:kvBlock] {
+		if int(c) != first+i {
+			return false
+		}
+	}
+	return first+kvBlock <= k.Cells() && k.Tier.storeBlockF16(k.F16[first*k.Dim:], rows, k.Dim, k.Keys)
+}
+
 func scatter(dst []float32, stride int, src []float32) {
 	for i, v := range src {
 		dst[i*stride] = v

@@ -99,3 +99,9 @@ func rotatePairsAVX2(out *float32, x *float32, cos *float32, sin *float32, n int
 
 //go:noescape
 func scatterF16AVX2(dst *uint16, src *float32, n int)
+
+//go:noescape
+func storeKeysF16AVX2(dst *uint16, src *float32, stride int, dim int)
+
+//go:noescape
+func storeValuesF16AVX2(dst *uint16, src *float32, stride int, dim int)

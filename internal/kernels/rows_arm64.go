@@ -163,3 +163,5 @@ func (t Tier) lines(dst, src []byte, stride, n int, flip uint32) int {
 	linesNEON(&dst[0], &src[0], stride, groups, int(flip))
 	return 4 * groups
 }
+
+func (Tier) storeBlockF16([]uint16, []float32, int, bool) bool { return false }

@@ -39,3 +39,5 @@ func (Tier) rotatePairs(_, _, _, _ []float32) int { return 0 }
 func (Tier) scatterF16([]uint16, []float32) int { return 0 }
 
 func (Tier) lines(_, _ []byte, _, _ int, _ uint32) int { return 0 }
+
+func (Tier) storeBlockF16([]uint16, []float32, int, bool) bool { return false }

@@ -237,3 +237,16 @@ func (t Tier) scatterF16(dst []uint16, src []float32) int {
 	scatterF16AVX2(&dst[0], &src[0], n)
 	return n
 }
+
+// storeBlockF16 stores the rows of 16 cells to their block, unless their width is none that it takes.
+func (t Tier) storeBlockF16(dst []uint16, rows []float32, dim int, keys bool) bool {
+	if dim%kvBlock != 0 || !t.avx512() && !t.avx2() {
+		return false
+	}
+	store := storeValuesF16AVX2
+	if keys {
+		store = storeKeysF16AVX2
+	}
+	store(&dst[:kvBlock*dim][0], &rows[:kvBlock*dim][0], 4*dim, dim)
+	return true
+}

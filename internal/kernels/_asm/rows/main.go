@@ -43,6 +43,8 @@ func main() {
 	}
 	rotatePairs()
 	scatterF16()
+	storeKeysF16()
+	storeValuesF16()
 	Generate()
 }
 
@@ -504,6 +506,78 @@ func scatterF16() {
 		for j := range 8 {
 			VPEXTRW(U8(uint8(j)), h, Mem{Base: dst, Disp: (8*i + j) * 32})
 		}
+	}
+	ADDQ(U8(64), src)
+	ADDQ(I32(16*32), dst)
+	SUBQ(U8(16), n)
+	JNZ(LabelRef("loop"))
+	finish()
+}
+
+// storeKeysF16 generates the store of 16 cells' keys, from rows that lie stride bytes apart: eight features at a time
+// are transposed in half precision, cells 0 to 7 in the low half of a vector and 8 to 15 in the high one.
+func storeKeysF16() {
+	text("storeKeysF16AVX2", "func(dst *uint16, src *float32, stride, dim int)")
+	dst, src, stride, n := load64("dst"), load64("src"), load64("stride"), load64("dim")
+	three, five, seven := GP64(), GP64(), GP64()
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, three)
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 4}, five)
+	LEAQ(Mem{Base: three, Index: stride, Scale: 4}, seven)
+	high := GP64() // row 8
+	LEAQ(Mem{Base: src, Index: stride, Scale: 8}, high)
+	row := func(base reg.GPVirtual, i int) Mem {
+		return [8]Mem{
+			{Base: base}, {Base: base, Index: stride, Scale: 1}, {Base: base, Index: stride, Scale: 2}, {Base: base, Index: three, Scale: 1},
+			{Base: base, Index: stride, Scale: 4}, {Base: base, Index: five, Scale: 1}, {Base: base, Index: three, Scale: 2}, {Base: base, Index: seven, Scale: 1},
+		}[i]
+	}
+	Label("loop")
+	var v [8]reg.VecVirtual
+	for i := range v {
+		a, b, h := YMM(), YMM(), XMM()
+		v[i] = YMM()
+		VPXOR(v[i], v[i], v[i]) // else its high half would have to live through the loop
+		VMOVUPS(row(src, i), a)
+		VMOVUPS(row(high, i), b)
+		VCVTPS2PH(U8(0), a, v[i].AsX())
+		VCVTPS2PH(U8(0), b, h)
+		VINSERTI128(U8(1), h, v[i], v[i])
+	}
+	for range 3 { // perfect shuffles of words, within the halves
+		var w [8]reg.VecVirtual
+		for i := range 4 {
+			w[2*i], w[2*i+1] = YMM(), YMM()
+			VPUNPCKLWD(v[i+4], v[i], w[2*i])
+			VPUNPCKHWD(v[i+4], v[i], w[2*i+1])
+		}
+		v = w
+	}
+	for i := range v {
+		VMOVDQU(v[i], Mem{Base: dst, Disp: 32 * i})
+	}
+	ADDQ(U8(32), src)
+	ADDQ(U8(32), high)
+	ADDQ(I32(8*32), dst)
+	SUBQ(U8(8), n)
+	JNZ(LabelRef("loop"))
+	finish()
+}
+
+// storeValuesF16 generates the store of 16 cells' values, from rows that lie stride bytes apart: 16 features of each cell,
+// then the next 16.
+func storeValuesF16() {
+	text("storeValuesF16AVX2", "func(dst *uint16, src *float32, stride, dim int)")
+	dst, src, stride, n := load64("dst"), load64("src"), load64("stride"), load64("dim")
+	Label("loop")
+	row := GP64()
+	MOVQ(src, row)
+	for cell := range 16 {
+		for half := range 2 {
+			v := YMM()
+			VMOVUPS(Mem{Base: row, Disp: 32 * half}, v)
+			VCVTPS2PH(U8(0), v, Mem{Base: dst, Disp: 32*cell + 16*half})
+		}
+		ADDQ(stride, row)
 	}
 	ADDQ(U8(64), src)
 	ADDQ(I32(16*32), dst)
