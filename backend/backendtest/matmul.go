@@ -113,6 +113,9 @@ func testMatMulBatch(t *testing.T, suite *suite) {
 		t.Run(f.Name, func(t *testing.T) {
 			s := s.in(t)
 			in, out := 3*max(f.Block, 32), 21
+			if f.Block == 1 {
+				in = 301 // no multiple of what a device may work with at once
+			}
 			op := graph.MatMul{Weight: "batch." + f.Name, Type: f.Name, In: in, Out: out}
 			s.need(op, graph.F32)
 			r := random(7)

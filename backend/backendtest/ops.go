@@ -75,15 +75,21 @@ func testRows(t *testing.T, suite *suite) {
 			for i := range wide {
 				wide[i] = 20 * x[i]
 			}
-			var want []float64
+			peaked := append([]float32(nil), wide...)
 			for t := range tokens {
-				row := make([]float64, d)
-				for i := range row {
-					row[i] = float64(wide[t*d+i])
-				}
-				want = append(want, refSoftmax(row)...)
+				peaked[t*d+(16+5*t)%d] = 300 // a power of e beyond all floats, unless this value is found
 			}
-			s.near("result", s.must(graph.Softmax{}, floats("x", wide, d, tokens)), want, boundMath)
+			for _, x := range [][]float32{wide, peaked} {
+				var want []float64
+				for t := range tokens {
+					row := make([]float64, d)
+					for i := range row {
+						row[i] = float64(x[t*d+i])
+					}
+					want = append(want, refSoftmax(row)...)
+				}
+				s.near("result", s.must(graph.Softmax{}, floats("x", x, d, tokens)), want, boundMath)
+			}
 		})
 		for _, weight := range []string{"", name} {
 			t.Run(fmt.Sprintf("RMSNorm/%dx%d/weight=%v", d, tokens, weight != ""), func(t *testing.T) {

@@ -14,6 +14,10 @@
 // the CPU has one, so results differ from the CPU's by rounding alone. Norms, softmax and attention use Metal's precise
 // functions, and no fast math.
 //
+// Products of prompts and attention are left to simdgroup matrices. For weights of single values (F32, F16, BF16) those of a
+// single token are too, so that the order in which the hardware adds up is the same; they and attention are in single
+// precision throughout.
+//
 // Two properties of the hardware are taken for granted: simdgroup matrices of half precision add up integers below 2^24
 // exactly in single precision, and they compute an element from its row and its column, whatever the others hold. The
 // conformance suite, backend/backendtest, would show a device where they do not hold.

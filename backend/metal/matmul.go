@@ -10,7 +10,7 @@ import (
 const (
 	matTile = 32 // rows and tokens of a tile of the matrix-matrix kernels
 	// matTokens is the number of tokens from which on the matrix-matrix kernels are used. Results do not depend on it.
-	matTokens   = 8
+	matTokens   = 8            // and what matvec_float has room for
 	vecSimds    = 4            // simdgroups of a threadgroup of the matrix-vector kernels
 	vecRows     = 4 * vecSimds // rows that it computes
 	unitSize    = 32           // values that have a scale
@@ -111,15 +111,18 @@ func (e *node) multiply(op *graph.MatMul, x region, tokens int, out region) erro
 	}
 	args := matMulArgs{uint32(op.In), uint32(op.Out), uint32(w.rowBytes), uint32(tokens), flag(op.Bias != "")}
 	d := dispatch{reads: reads, writes: []region{out}, args: bytesOf(&args)}
-	if tokens < matTokens {
-		d.kernel = "matvec_" + kernelSuffix(op.Type)
-		d.groups = [3]int{ceil(op.Out, vecRows), tokens, 1}
-		d.threads = 32 * vecSimds
-	} else {
-		d.kernel = "matmat_" + kernelSuffix(op.Type)
+	switch {
+	case tokens >= matTokens:
+		d.kernel, d.threads = "matmat_", 128
 		d.groups = [3]int{ceil(op.Out, matTile), ceil(tokens, matTile), 1}
-		d.threads = 128
+	case isFloat(op.Type):
+		d.kernel, d.threads = "matvec_", 256
+		d.groups = [3]int{ceil(op.Out, 8), 1, 1}
+	default:
+		d.kernel, d.threads = "matvec_", 32*vecSimds
+		d.groups = [3]int{ceil(op.Out, vecRows), tokens, 1}
 	}
+	d.kernel += kernelSuffix(op.Type)
 	return e.run(d)
 }
 

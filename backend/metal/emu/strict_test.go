@@ -49,7 +49,7 @@ func TestStrict(t *testing.T) {
 		{"an argument of another type", "lane_sum(v);\n  threadgroup_barrier", "lane_sum(shared);\n  threadgroup_barrier", "no matching function"},
 		{"an output that is constant", "device float *out [[buffer(2)]],\n                     constant ElementArgs", "device const float *out [[buffer(2)]],\n                     constant ElementArgs", "read-only"},
 		{"a struct copied out of device memory", "const uint first_row = row_tiles[group.x].first", "const RowTile copied = row_tiles[group.x];\n  const uint first_row = row_tiles[group.x].first", "no matching constructor"},
-		{"a matrix of another type", "simdgroup_half8x8 r[2]", "simdgroup_float8x8 r[2]", "no matching function"},
+		{"a matrix of another type", "simdgroup_matrix<T, 8, 8> r[Tiles]", "simdgroup_matrix<char, 8, 8> r[Tiles]", "no matching function"},
 	} {
 		t.Run(mistake.name, func(t *testing.T) {
 			spoilt := strings.Replace(source, mistake.old, mistake.new, 1)

@@ -7,6 +7,10 @@
 // For quantised weights the activations are quantised too, to eight bits with a scale for each unit. The dot product of
 // a unit is a sum of integers below 2^24, which float arithmetic gets exactly in any order, that of the matrix units
 // included. A strand adds it up as fma(dot, scale of the weight * scale of the activations, strand).
+//
+// For formats of single values both are floats, and a strand adds up its units in the matrix units, eight products at a time.
+// In which order those come is the hardware's affair: all that is taken for granted is that it is the same for all
+// elements of a matrix. So a token alone takes the matrix units too.
 
 struct QuantArgs {
   uint units; // of a token
@@ -151,32 +155,6 @@ kernel void matvec_gated(device const uchar *gate [[buffer(0)]],
   if (lane % 8 == 0 && row < a.rows) y[token * a.rows + row] = silu_of(g) * v;
 }
 
-// matvec_float is matvec for formats of single values, with the activations as they are.
-template <typename F>
-kernel void matvec_float(device const uchar *w [[buffer(0)]],
-                         device const float *x [[buffer(1)]],
-                         device const float *bias [[buffer(2)]],
-                         device float *y [[buffer(3)]],
-                         constant MatMulArgs &a [[buffer(4)]],
-                         uint3 group [[threadgroup_position_in_grid]],
-                         ushort lane [[thread_index_in_simdgroup]],
-                         ushort sg [[simdgroup_index_in_threadgroup]],
-                         ushort groups [[simdgroups_per_threadgroup]]) {
-  const uint row = (group.x * groups + sg) * 4 + lane / 8;
-  const ulong token = group.y;
-  float v = 0.0f;
-  if (row < a.rows) {
-    device const uchar *r = w + (ulong)row * a.row_bytes;
-    device const float *xt = x + token * a.in;
-    for (uint k = lane % 8 * 32; k < a.in; k += 256) {
-      const uint end = min(k + 32, a.in);
-      for (uint i = k; i < end; i++) v = fma(F::at(r, i), xt[i], v);
-    }
-  }
-  v = strands_sum(v);
-  if (lane % 8 == 0 && row < a.rows) y[token * a.rows + row] = a.biased ? v + bias[row] : v;
-}
-
 // strands_tree adds up the strands of an output that one thread has.
 inline float strands_tree(thread const float *s) {
   return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
@@ -184,32 +162,32 @@ inline float strands_tree(thread const float *s) {
 
 // The matrix-matrix kernels compute tiles of 32 rows by 32 tokens with 128 threads; grid [tiles of rows, tiles of tokens].
 
+// multiply adds to c, which is Tiles by Tiles matrices, the products of 8*Tiles rows and as many tokens over width values.
+template <typename T, ushort Tiles>
+inline void multiply(thread simdgroup_float8x8 *c, threadgroup const T *rows, threadgroup const T *tokens, ushort stride, ushort width) {
+  for (ushort at = 0; at < width; at += 8) {
+    simdgroup_matrix<T, 8, 8> r[Tiles], t[Tiles];
+#pragma unroll
+    for (ushort i = 0; i < Tiles; i++) {
+      simdgroup_load(r[i], rows + 8 * i * stride + at, stride);
+      simdgroup_load(t[i], tokens + 8 * i * stride + at, stride, ulong2(0, 0), true);
+    }
+#pragma unroll
+    for (ushort i = 0; i < Tiles * Tiles; i++) simdgroup_multiply_accumulate(c[i], r[i / Tiles], t[i % Tiles], c[i]);
+  }
+}
+
+// spread has each lane find its share of 16 rows by 16 tokens, in memory of the simdgroup's: [row][token].
+inline void spread(thread const simdgroup_float8x8 *c, threadgroup float *dots) {
+  simdgroup_barrier(mem_flags::mem_threadgroup); // what was spread last has been read
+#pragma unroll
+  for (ushort i = 0; i < 4; i++) simdgroup_store(c[i], dots + i / 2 * 8 * 16 + i % 2 * 8, 16);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
 // Slab units are brought to threadgroup memory at once: one for each thread of the 32 rows, and one of the 32 tokens.
 constant constexpr uint slab = 4;
 constant constexpr uint slab_width = slab * 32 + 8; // and some, so that rows begin in other banks
-
-// unit_dots computes the dot products of 16 rows and 16 tokens over the values from to from+width, of one simdgroup.
-inline void unit_dots(threadgroup const half *rows, threadgroup const half *tokens, threadgroup float *dots, ushort from, ushort width) {
-  simdgroup_float8x8 c[2][2];
-  for (ushort i = 0; i < 2; i++) {
-    for (ushort j = 0; j < 2; j++) c[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-  }
-  for (ushort at = from; at < from + width; at += 8) {
-    simdgroup_half8x8 r[2], t[2];
-    for (ushort i = 0; i < 2; i++) {
-      simdgroup_load(r[i], rows + 8 * i * slab_width + at, slab_width);
-      simdgroup_load(t[i], tokens + 8 * i * slab_width + at, slab_width, ulong2(0, 0), true);
-    }
-    for (ushort i = 0; i < 2; i++) {
-      for (ushort j = 0; j < 2; j++) simdgroup_multiply_accumulate(c[i][j], r[i], t[j], c[i][j]);
-    }
-  }
-  simdgroup_barrier(mem_flags::mem_threadgroup); // the last dots have been read
-  for (ushort i = 0; i < 2; i++) {
-    for (ushort j = 0; j < 2; j++) simdgroup_store(c[i][j], dots + 8 * i * 16 + 8 * j, 16);
-  }
-  simdgroup_barrier(mem_flags::mem_threadgroup);
-}
 
 template <typename F>
 kernel void matmat(device const uchar *w [[buffer(0)]],
@@ -273,7 +251,13 @@ kernel void matmat(device const uchar *w [[buffer(0)]],
           if (base + part + k < units) {
             const float4 meta_k = metas[(token0 + lane % 16) * slab + k];
             for (int g = 0; g < F::unit_groups; g++) {
-              unit_dots(rows + row0 * slab_width, tokens + token0 * slab_width, mine, k * 32 + g * (32 / F::unit_groups), 32 / F::unit_groups);
+              constexpr ushort width = 32 / F::unit_groups;
+              const ushort from = k * 32 + g * width;
+              simdgroup_float8x8 c[4];
+#pragma unroll
+              for (ushort i = 0; i < 4; i++) c[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+              multiply<half, 2>(c, rows + row0 * slab_width + from, tokens + token0 * slab_width + from, slab_width, width);
+              spread(c, mine);
 #pragma unroll
               for (ushort j = 0; j < 8; j++) {
                 const ushort r = lane / 16 + 2 * j;
@@ -298,6 +282,10 @@ kernel void matmat(device const uchar *w [[buffer(0)]],
   }
 }
 
+// Formats of single values.
+
+constant constexpr uint unit_width = 32 + 4; // of a unit in threadgroup memory, so that rows begin in other banks
+
 template <typename F>
 kernel void matmat_float(device const uchar *w [[buffer(0)]],
                          device const float *x [[buffer(1)]],
@@ -305,47 +293,89 @@ kernel void matmat_float(device const uchar *w [[buffer(0)]],
                          device float *y [[buffer(3)]],
                          constant MatMulArgs &a [[buffer(4)]],
                          uint3 group [[threadgroup_position_in_grid]],
-                         ushort tid [[thread_index_in_threadgroup]]) {
-  threadgroup float rows[32 * 33];
-  threadgroup float tokens[32 * 33];
+                         ushort lane [[thread_index_in_simdgroup]],
+                         ushort sg [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float rows[32 * unit_width];
+  threadgroup float tokens[32 * unit_width];
+  threadgroup float dots[4 * 16 * 16];
   const uint first_row = group.x * 32, first_token = group.y * 32;
-  const ushort column = tid % 32, row0 = tid / 32; // a thread has one token, and every fourth row
-  float strands[8][8];
+  const ushort row0 = sg / 2 * 16, token0 = sg % 2 * 16; // as in matmat
+  threadgroup float *mine = dots + sg * 256;
+  simdgroup_float8x8 strands[8][4];
 #pragma unroll
-  for (ushort j = 0; j < 8; j++) {
+  for (ushort s = 0; s < 8; s++) {
 #pragma unroll
-    for (ushort s = 0; s < 8; s++) strands[j][s] = 0.0f;
+    for (ushort i = 0; i < 4; i++) strands[s][i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
   }
   for (uint base = 0; base < a.in; base += 256) {
 #pragma unroll
     for (ushort s = 0; s < 8; s++) {
       const uint from = base + 32 * s;
       if (from < a.in) { // for all threads alike
-        const uint width = min(32u, a.in - from);
+        const bool within = from + lane < a.in;
         threadgroup_barrier(mem_flags::mem_threadgroup); // the last unit has been read
-        for (ushort i = row0; i < 32; i += 4) {
-          const bool within = column < width;
+        for (ushort i = sg; i < 32; i += 4) {
           const uint row = first_row + i, token = first_token + i;
-          rows[i * 33 + column] = within && row < a.rows ? F::at(w + (ulong)row * a.row_bytes, from + column) : 0.0f;
-          tokens[i * 33 + column] = within && token < a.tokens ? x[(ulong)token * a.in + from + column] : 0.0f;
+          rows[i * unit_width + lane] = within && row < a.rows ? F::at(w + (ulong)row * a.row_bytes, from + lane) : 0.0f;
+          tokens[i * unit_width + lane] = within && token < a.tokens ? x[(ulong)token * a.in + from + lane] : 0.0f;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        for (ushort k = 0; k < width; k++) {
-          const float t = tokens[column * 33 + k];
-#pragma unroll
-          for (ushort j = 0; j < 8; j++) strands[j][s] = fma(rows[(row0 + 4 * j) * 33 + k], t, strands[j][s]);
-        }
+        multiply<float, 2>(strands[s], rows + row0 * unit_width, tokens + token0 * unit_width, unit_width, 32);
       }
     }
   }
-  const uint token = first_token + column;
+  float sums[8][8];
+#pragma unroll
+  for (ushort s = 0; s < 8; s++) {
+    spread(strands[s], mine);
+#pragma unroll
+    for (ushort j = 0; j < 8; j++) sums[j][s] = mine[(lane / 16 + 2 * j) * 16 + lane % 16];
+  }
+  const uint token = first_token + token0 + lane % 16;
   if (token >= a.tokens) return;
 #pragma unroll
   for (ushort j = 0; j < 8; j++) {
-    const uint row = first_row + row0 + 4 * j;
-    const float v = strands_tree(strands[j]);
+    const uint row = first_row + row0 + lane / 16 + 2 * j;
+    const float v = strands_tree(sums[j]);
     if (row < a.rows) y[(ulong)token * a.rows + row] = a.biased ? v + bias[row] : v;
   }
+}
+
+// matvec_float computes 8 rows of up to 8 tokens, one strand in each of eight simdgroups; grid [tiles of rows].
+template <typename F>
+kernel void matvec_float(device const uchar *w [[buffer(0)]],
+                         device const float *x [[buffer(1)]],
+                         device const float *bias [[buffer(2)]],
+                         device float *y [[buffer(3)]],
+                         constant MatMulArgs &a [[buffer(4)]],
+                         uint3 group [[threadgroup_position_in_grid]],
+                         ushort tid [[thread_index_in_threadgroup]],
+                         ushort lane [[thread_index_in_simdgroup]],
+                         ushort sg [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float rows[8 * 8 * unit_width]; // [strand][row][value]
+  threadgroup float tokens[8 * 8 * unit_width]; // arbitrary beyond a.tokens, as are the results
+  threadgroup float strands[8 * 64]; // [strand][row][token]
+  threadgroup float *r = rows + sg * 8 * unit_width, *t = tokens + sg * 8 * unit_width;
+  simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  for (uint from = sg * 32; from < a.in; from += 256) {
+    const bool within = from + lane < a.in;
+    simdgroup_barrier(mem_flags::mem_threadgroup); // the last unit has been read
+    for (uint i = 0; i < 8; i++) {
+      const uint row = group.x * 8 + i;
+      r[i * unit_width + lane] = within && row < a.rows ? F::at(w + (ulong)row * a.row_bytes, from + lane) : 0.0f;
+    }
+    for (uint i = 0; i < a.tokens; i++) t[i * unit_width + lane] = within ? x[(ulong)i * a.in + from + lane] : 0.0f;
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    multiply<float, 1>(&c, r, t, unit_width, 32);
+  }
+  simdgroup_store(c, strands + sg * 64, 8);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const uint row = group.x * 8 + tid / 8, token = tid % 8;
+  if (tid >= 64 || row >= a.rows || token >= a.tokens) return;
+  float sums[8];
+  for (ushort s = 0; s < 8; s++) sums[s] = strands[s * 64 + tid];
+  const float v = strands_tree(sums);
+  y[(ulong)token * a.rows + row] = a.biased ? v + bias[row] : v;
 }
 
 template [[host_name("matvec_f32")]] kernel decltype(matvec_float<F32>) matvec_float<F32>;
