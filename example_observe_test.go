@@ -69,17 +69,17 @@ func ExampleWithTrace() {
 		}
 		switch r := record.(type) {
 		case *trace.PassRecord:
-			fmt.Printf("%s of %d tokens, %d nodes, likeliest next %q\n", r.Phase, len(r.Tokens), len(r.Nodes), r.Logits[0].Top[0].Text)
+			fmt.Printf("%s, tokens: %d, nodes: %d, likeliest next %q\n", r.Phase, len(r.Tokens), len(r.Nodes), r.Logits[0].Top[0].Text)
 		case *trace.ChoiceRecord:
 			fmt.Printf("chosen %q\n", r.Text)
 		}
 	}
 	// Output:
-	// prefill of 19 tokens, 41 nodes, likeliest next "One"
+	// prefill, tokens: 19, nodes: 41, likeliest next "One"
 	// chosen "One"
-	// decode of 1 tokens, 40 nodes, likeliest next ","
+	// decode, tokens: 1, nodes: 40, likeliest next ","
 	// chosen ","
-	// decode of 1 tokens, 40 nodes, likeliest next " two"
+	// decode, tokens: 1, nodes: 40, likeliest next " two"
 	// chosen " two"
 }
 

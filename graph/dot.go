@@ -168,7 +168,7 @@ func (d *dotWriter) printf(format string, args ...any) { fmt.Fprintf(d.w, format
 
 func (d *dotWriter) header() {
 	p := d.graph.Params
-	title := fmt.Sprintf("%v, %d tokens, %d outputs, %d cells of %v", p.Phase, p.Tokens, p.Outputs, p.Cells, p.KVType)
+	title := fmt.Sprintf("%s, outputs: %d, cells: %d of %v", p.Title(), p.Outputs, p.Cells, p.KVType)
 	d.printf("digraph minfer {\n")
 	d.printf("  graph [rankdir=TB, newrank=true, nodesep=0.25, ranksep=0.25, fontname=\"Helvetica\", fontsize=14, labelloc=t, label=%s];\n", quote(title))
 	d.printf("  node [shape=box, style=filled, fillcolor=white, fontname=\"Helvetica\", fontsize=11, margin=\"0.12,0.06\"];\n")

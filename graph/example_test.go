@@ -78,7 +78,7 @@ func ExampleGraph_WriteDOT() {
 	}
 	// Output:
 	// digraph minfer {
-	//   graph [rankdir=TB, newrank=true, nodesep=0.25, ranksep=0.25, fontname="Helvetica", fontsize=14, labelloc=t, label="prefill, 1 tokens, 1 outputs, 0 cells of F32"];
+	//   graph [rankdir=TB, newrank=true, nodesep=0.25, ranksep=0.25, fontname="Helvetica", fontsize=14, labelloc=t, label="prefill of 1 token, outputs: 1, cells: 0 of F32"];
 	//   node [shape=box, style=filled, fillcolor=white, fontname="Helvetica", fontsize=11, margin="0.12,0.06"];
 	//   edge [color="#444444", arrowsize=0.7];
 	//   n0 [label="%0 x\nInput F32 [64]", shape=ellipse, peripheries=2];

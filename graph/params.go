@@ -1,5 +1,7 @@
 package graph
 
+import "fmt"
+
 // Phase says what a graph is for.
 type Phase uint8
 
@@ -55,6 +57,14 @@ type Params struct {
 	Fusion  Fusion // the rewrites that are on
 
 	WeightsVersion uint64 // grows when weights are replaced
+}
+
+// Title names a pass for people: "prefill of 16 tokens", "decode of 1 token".
+func (p Params) Title() string {
+	if p.Tokens == 1 {
+		return fmt.Sprintf("%v of 1 token", p.Phase)
+	}
+	return fmt.Sprintf("%v of %d tokens", p.Phase, p.Tokens)
 }
 
 // Fusion switches fused operations on, each by itself, so that a run without one of

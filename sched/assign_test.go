@@ -286,7 +286,7 @@ func TestWriteTrace(t *testing.T) {
 	if err := sched.WriteTrace(&b, g); err != nil {
 		t.Fatal(err)
 	}
-	want := `graph 7: prefill of 3 tokens, 45 nodes (0 dead), 6 splits
+	want := `graph 7: prefill of 3 tokens, nodes: 45 (0 dead), splits: 6
   split 0: cpu, nodes 4 to 4, in nothing, out embed: 1 Embed
   split 1: gpu, nodes 5 to 17, in embed, out blk.0.gate: 2 RMSNorm 5 MatMul 2 RoPE 1 KVStore 1 Attention 1 Add
   split 2: cpu, nodes 18 to 18, in blk.0.gate, out blk.0.gate_silu: 1 Silu

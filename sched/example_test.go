@@ -35,7 +35,7 @@ func ExampleAssign() {
 	}
 	_ = sched.WriteTrace(os.Stdout, g)
 	// Output:
-	// graph 0: prefill of 1 tokens, 3 nodes (0 dead), 2 splits
+	// graph 0: prefill of 1 token, nodes: 3 (0 dead), splits: 2
 	//   split 0: cpu, nodes 1 to 1, in nothing, out doubled: 1 Scale
 	//   split 1: gpu, nodes 2 to 2, in doubled, out nothing: 1 Silu
 }

@@ -77,9 +77,8 @@ func WriteTrace(w io.Writer, g *graph.Graph) error {
 			dead++
 		}
 	}
-	p := g.Params
 	var b strings.Builder
-	fmt.Fprintf(&b, "graph %d: %v of %d tokens, %d nodes (%d dead), %d splits\n", g.UID, p.Phase, p.Tokens, len(g.Nodes), dead, len(splits))
+	fmt.Fprintf(&b, "graph %d: %s, nodes: %d (%d dead), splits: %d\n", g.UID, g.Params.Title(), len(g.Nodes), dead, len(splits))
 	for i, s := range splits {
 		fmt.Fprintf(&b, "  split %d: %s, nodes %d to %d, in%s, out%s:%s\n", i, s.Device, s.First, s.Last,
 			nameList(g, s.Inputs), nameList(g, s.Outputs), opCounts(g, s, live))

@@ -104,9 +104,8 @@ func (p *svgWriter) x(id graph.NodeID) float64 {
 }
 
 func (p *svgWriter) panel(a *alloc.Arena, top int) {
-	params := p.schedule.Graph.Params
 	p.text(svgLeft, float64(top)-30, 17, "start", fmt.Sprintf("%s: %s for the values of one pass", a.Device, byteSize(a.Bytes)))
-	p.text(svgLeft, float64(top)-11, 12, "start", fmt.Sprintf("%v of %d tokens, %d nodes; %d values in turn have memory of their own", params.Phase, params.Tokens, len(p.schedule.Graph.Nodes), a.Values))
+	p.text(svgLeft, float64(top)-11, 12, "start", fmt.Sprintf("%s, %d nodes; %d values in turn have memory of their own", p.schedule.Graph.Params.Title(), len(p.schedule.Graph.Nodes), a.Values))
 	p.printf(`<rect x="%d" y="%d" width="%d" height="%d" fill="#fafafa" stroke="#888"/>`+"\n", svgLeft, top, svgWidth-svgLeft-svgRight, svgPanel)
 	const lines = 4
 	for i := range lines + 1 {

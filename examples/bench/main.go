@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/minfer/minfer"
+	_ "github.com/minfer/minfer/examples/devices" // GPUs, by tag
 	"github.com/minfer/minfer/examples/storyteller"
 )
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/minfer/minfer"
+	_ "github.com/minfer/minfer/examples/devices" // GPUs, by tag
 	"github.com/minfer/minfer/examples/storyteller"
 	"github.com/minfer/minfer/graph"
 )

@@ -21,7 +21,7 @@ func TestOutput(t *testing.T) {
 	}
 	mixed := outputs["relay,cpu"]
 	for _, want := range []string{
-		"graph 0: decode of 1 tokens, ",
+		"graph 0: decode of 1 token, ",
 		"  split 0: cpu, ", ": 1 Embed\n",
 		"  split 1: relay, ", "in embed, out blk.0.attn_q blk.0.attn_k blk.0.attn_v: 1 RMSNorm 3 MatMul\n",
 		"  split 2: cpu, ", "1 KVStore 1 Attention\n",
@@ -32,7 +32,7 @@ func TestOutput(t *testing.T) {
 			t.Errorf("the output has no %q:\n%s", want, mixed)
 		}
 	}
-	if !strings.Contains(outputs["cpu"], ", 1 splits\n") || !strings.Contains(outputs["cpu"], "3 plus 4 is 7.") {
+	if !strings.Contains(outputs["cpu"], ", splits: 1\n") || !strings.Contains(outputs["cpu"], "3 plus 4 is 7.") {
 		t.Errorf("the output of the CPU alone is\n%s", outputs["cpu"])
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/minfer/minfer"
+	_ "github.com/minfer/minfer/examples/devices" // GPUs, by tag
 	"github.com/minfer/minfer/gguf"
 	"github.com/minfer/minfer/graph"
 )

@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/minfer/minfer"
+	_ "github.com/minfer/minfer/examples/devices" // GPUs, by tag
 )
 
 func main() {

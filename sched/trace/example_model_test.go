@@ -59,13 +59,13 @@ func ExampleNewRecorder() {
 			log.Fatal(err)
 		}
 		if p, ok := record.(*trace.PassRecord); ok {
-			fmt.Printf("%s of %d tokens: %d nodes, %d elements of each, histograms of %d bins\n",
+			fmt.Printf("%s, tokens: %d: %d nodes, %d elements of each, histograms of %d bins\n",
 				p.Phase, len(p.Tokens), len(p.Nodes), len(p.Nodes[0].Sample.Values), len(p.Nodes[0].Histogram))
 		}
 	}
 	// Output:
-	// prefill of 4 tokens: 9 nodes, 32 elements of each, histograms of 16 bins
-	// decode of 1 tokens: 8 nodes, 32 elements of each, histograms of 16 bins
+	// prefill, tokens: 4: 9 nodes, 32 elements of each, histograms of 16 bins
+	// decode, tokens: 1: 8 nodes, 32 elements of each, histograms of 16 bins
 }
 
 // loudest is a sink that keeps no trace: it only looks for the largest value in a layer.

@@ -17,6 +17,7 @@ const frame = { side: 14, top: 28, bottom: 10 };
 // Inputs that every layer reads would draw lines everywhere; the panel lists them.
 const quiet = new Set(['positions', 'cells', 'spans', 'tail_ids']);
 
+// Operations of a kind have a colour. The last is for what a trace may have that is not known here.
 export const families = [
   ['input', '#d9d9d9', ['Input']],
   ['residual stream', '#9fd3c0', ['Add', 'Embed']],
@@ -24,7 +25,9 @@ export const families = [
   ['product', '#8fc1e3', ['MatMul']],
   ['attention', '#f2b48a', ['Attention', 'RoPE', 'FusedQKV', 'FusedQKVNorm', 'QKVBiasRopeStore']],
   ['keys and values', '#c9b8e6', ['KVStore', 'KVLoad']],
-  ['activation', '#e6a9c8', ['Silu', 'Gelu', 'SwiGLU', 'Mul', 'FusedFFN', 'Softmax']],
+  ['activation', '#e6a9c8', ['Silu', 'Gelu', 'SwiGLU', 'Mul', 'Scale', 'FusedFFN', 'Softmax']],
+  ['selection', '#b5d98f', ['TopK', 'GetRows']],
+  ['rearrangement', '#bfb6a6', ['View', 'Reshape', 'Permute']],
   ['other', '#c9cfd6', []],
 ];
 const familyOf = new Map(families.flatMap(([, fill, ops]) => ops.map((op) => [op, fill])));

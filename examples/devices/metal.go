@@ -1,0 +1,5 @@
+//go:build darwin || metalemu
+
+package devices
+
+import _ "github.com/minfer/minfer/backend/metal" // registers the device
