@@ -17,7 +17,9 @@ import (
 	"testing"
 
 	"github.com/minfer/minfer"
+	_ "github.com/minfer/minfer/examples/customdevice/relay" // a second device, on every machine
 	"github.com/minfer/minfer/examples/storyteller"
+	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/testfiles"
 	"github.com/minfer/minfer/sched/trace"
 )
@@ -28,7 +30,7 @@ var other = filepath.Join("..", "..", "testdata", "storyteller-q4_0.gguf")
 // start serves the page of a viewer with the storyteller.
 func start(t *testing.T) (*viewer, string) {
 	t.Helper()
-	v, err := newViewer(&settings{against: other, context: 1024})
+	v, err := newViewer(&settings{against: other, againstBackends: "relay,cpu", backends: "cpu", context: 1024})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +117,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		body any
 		code int
 	}{
-		{request{Slot: 2, Tokens: 1}, 400}, {request{Model: 3, Tokens: 1}, 400}, {request{Model: -1, Tokens: 1}, 400}, {request{Tokens: 0}, 400},
+		{request{Slot: 2, Tokens: 1}, 400}, {request{Model: 4, Tokens: 1}, 400}, {request{Model: -1, Tokens: 1}, 400}, {request{Tokens: 0}, 400},
 		{request{Along: true, Tokens: 1}, 400}, {"run", 400}, {request{Tokens: 1, Prompt: strings.Repeat("fox ", 2000)}, 500}, {request{Tokens: 1, Prompt: ""}, 500},
 	} {
 		if code, said := post(t, url+"/api/run", test.body); code != test.code || said == "" {
@@ -234,6 +236,21 @@ func writeTrace(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestEveryOperationHasAColour: the page lists each by its kind, and none twice.
+func TestEveryOperationHasAColour(t *testing.T) {
+	source, err := page.ReadFile("page/graph.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, families, _ := strings.Cut(string(source), "export const families = [")
+	families, _, _ = strings.Cut(families, "\n];")
+	for _, op := range graph.Kinds() {
+		if n := strings.Count(families, "'"+op.Kind().String()+"'"); n != 1 {
+			t.Errorf("%v is in %d families of operations", op.Kind(), n)
+		}
+	}
 }
 
 func TestCommandLine(t *testing.T) {

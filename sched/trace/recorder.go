@@ -165,8 +165,15 @@ func (r *Recorder) BeginPass(_ context.Context, p *Pass) error {
 		Pass: p.Number, Graph: g.UID, Phase: g.Params.Phase.String(), Start: r.since(time.Now()),
 		Tokens: slices.Clone(p.Tokens), Positions: slices.Clone(p.Positions), Sessions: slices.Clone(p.Sessions),
 	}
-	for _, t := range p.Tokens {
-		r.record.Texts = append(r.record.Texts, r.text(t))
+	for row, t := range p.Tokens {
+		text := r.text(t)
+		r.record.Texts = append(r.record.Texts, text)
+		if b := partial(text); b != nil {
+			if r.record.Bytes == nil {
+				r.record.Bytes = make(map[int][]byte)
+			}
+			r.record.Bytes[row] = b
+		}
 	}
 	return r.err
 }
@@ -272,6 +279,7 @@ func Likeliest(logits []float32, n int, text func(int32) string) []Candidate {
 	}
 	for i := range top {
 		top[i].Text = text(top[i].Token)
+		top[i].Bytes = partial(top[i].Text)
 		top[i].Prob = Number(math.Exp(float64(float32(top[i].Logit)-greatest)) / sum)
 	}
 	return top
@@ -322,6 +330,6 @@ func (r *Recorder) Chose(c Choice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.full {
-		_ = r.put(&ChoiceRecord{Choice: c, At: r.since(time.Now())})
+		_ = r.put(&ChoiceRecord{Choice: c, Bytes: partial(c.Text), At: r.since(time.Now())})
 	}
 }

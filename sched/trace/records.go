@@ -2,6 +2,7 @@ package trace
 
 import (
 	"encoding/json"
+	"unicode/utf8"
 
 	"github.com/minfer/minfer/sched"
 )
@@ -53,18 +54,20 @@ type Graph struct {
 
 // PassRecord is a forward pass.
 type PassRecord struct {
-	Pass      uint64   `json:"pass"`
-	Graph     uint64   `json:"graph"` // the uid
-	Phase     string   `json:"phase"` // prefill or decode
-	Start     int64    `json:"start"` // nanoseconds since the trace began
-	Time      int64    `json:"time"`  // nanoseconds, what tracing took included
-	Tokens    []int32  `json:"tokens"`
-	Texts     []string `json:"texts,omitempty"` // of the tokens
-	Positions []int32  `json:"positions"`
-	Sessions  []uint64 `json:"sessions"`
-	Nodes     []Node   `json:"nodes"` // as they ran
-	Logits    []Logits `json:"logits,omitempty"`
-	Error     string   `json:"error,omitempty"` // what ended the pass
+	Pass   uint64   `json:"pass"`
+	Graph  uint64   `json:"graph"` // the uid
+	Phase  string   `json:"phase"` // prefill or decode
+	Start  int64    `json:"start"` // nanoseconds since the trace began
+	Time   int64    `json:"time"`  // nanoseconds, what tracing took included
+	Tokens []int32  `json:"tokens"`
+	Texts  []string `json:"texts,omitempty"` // of the tokens
+	// Bytes are those of tokens that are no UTF-8, by row: parts of a character.
+	Bytes     map[int][]byte `json:"bytes,omitempty"`
+	Positions []int32        `json:"positions"`
+	Sessions  []uint64       `json:"sessions"`
+	Nodes     []Node         `json:"nodes"` // as they ran
+	Logits    []Logits       `json:"logits,omitempty"`
+	Error     string         `json:"error,omitempty"` // what ended the pass
 }
 
 // Node is a node as it ran.
@@ -104,13 +107,23 @@ type Candidate struct {
 	Token int32  `json:"token"`
 	Text  string `json:"text"`
 	Logit Number `json:"logit"`
-	Prob  Number `json:"prob"` // under the model, before any setting of the sampling
+	Prob  Number `json:"prob"`            // under the model, before any setting of the sampling
+	Bytes []byte `json:"bytes,omitempty"` // of a token that is no UTF-8
 }
 
 // ChoiceRecord is a token that was chosen.
 type ChoiceRecord struct {
 	Choice
-	At int64 `json:"at"` // nanoseconds since the trace began
+	Bytes []byte `json:"bytes,omitempty"` // of a token that is no UTF-8
+	At    int64  `json:"at"`              // nanoseconds since the trace began
+}
+
+// partial returns the bytes of a token that is no text by itself, which JSON cannot hold as such.
+func partial(text string) []byte {
+	if utf8.ValidString(text) {
+		return nil
+	}
+	return []byte(text)
 }
 
 // LensRecord is what the model would say if its layers ended at each (nostalgebraist,

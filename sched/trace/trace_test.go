@@ -64,11 +64,16 @@ func TestNumbersSurviveJSON(t *testing.T) {
 }
 
 func TestLikeliest(t *testing.T) {
-	name := func(t int32) string { return string(rune('a' + t)) }
+	name := func(t int32) string {
+		if t == 5 {
+			return "\xe4\xbd" // two thirds of a character
+		}
+		return string(rune('a' + t))
+	}
 	got := trace.Likeliest([]float32{1, nan, 3, 3, -inf, 2}, 3, name)
 	e := math.E
 	sum := 2 + 1/e + 1/(e*e)
-	want := []trace.Candidate{{2, "c", 3, trace.Number(1 / sum)}, {3, "d", 3, trace.Number(1 / sum)}, {5, "f", 2, trace.Number(1 / e / sum)}}
+	want := []trace.Candidate{{2, "c", 3, trace.Number(1 / sum), nil}, {3, "d", 3, trace.Number(1 / sum), nil}, {5, "\xe4\xbd", 2, trace.Number(1 / e / sum), []byte("\xe4\xbd")}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

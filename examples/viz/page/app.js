@@ -1,5 +1,5 @@
 // The page: two runs, the step that is looked at, and what shows it.
-import { Run, compare, shown, duration } from './data.js';
+import { Run, compare, shown, spelled, duration } from './data.js';
 import { View, families, familyOf, devicePalette, heat, cool, apart } from './graph.js';
 import { el, show } from './charts.js';
 import { nodePanel, attentionPanel, lensPanel, nextPanel, comparePanel } from './panels.js';
@@ -9,6 +9,7 @@ const panels = { node: nodePanel, attention: attentionPanel, lens: lensPanel, ne
 
 class App {
   runs = [new Run(), new Run()];
+  first = 0; // of the runs, the one that is shown; the other is what it is compared with
   at = 0; // the step that is shown
   following = true; // the newest step
   name = null; // of the node that is selected
@@ -29,7 +30,8 @@ class App {
     this.listen();
   }
 
-  get run() { return this.runs[0]; }
+  get run() { return this.runs[this.first]; }
+  get other() { return this.runs[1 - this.first]; }
   get step() { return this.run.steps[this.at]; }
   get node() { return this.name && this.step?.schedule.byName.get(this.name); }
 
@@ -54,19 +56,20 @@ class App {
   connect() {
     const events = new EventSource('api/events');
     events.addEventListener('reset', (e) => this.reset(+e.data));
-    for (const slot of [0, 1]) events.addEventListener(String(slot), (e) => this.take(slot, e.data));
+    for (const slot of [0, 1]) events.addEventListener(String(slot), (e) => this.guarded(() => this.take(slot, e.data)));
     events.addEventListener('error', () => this.say('The connection to the program is lost; it comes back by itself.'));
     events.addEventListener('open', () => this.say(''));
   }
 
   reset(slot) {
     this.runs[slot] = new Run();
+    this.first = 0;
     if (slot === 0) {
       this.at = 0;
       this.following = true;
-      $('text').replaceChildren();
       this.runs[1] = new Run();
     }
+    $('text').replaceChildren();
     for (const s of this.run.steps) s.difference = null;
     this.later();
   }
@@ -74,12 +77,12 @@ class App {
   take(slot, line) {
     const run = this.runs[slot];
     const kind = run.take(line);
-    run.tokenTexts = null;
-    if (kind === 'header' && slot === 0) this.title(run.header.model.name);
-    if (slot === 0 && this.following) this.at = Math.max(0, run.steps.length - 1);
+    run.pieces = null;
+    if (kind === 'header' && run === this.run) this.title(run.header.model.name);
+    if (run === this.run && this.following) this.at = Math.max(0, run.steps.length - 1);
     if (kind === 'pass') {
       const i = run.steps.length - 1, [a, b] = this.runs.map((r) => r.steps[i]);
-      if (a && b) a.difference = compare(a, b);
+      if (a && b) [a.difference, b.difference] = [compare(a, b), compare(b, a)];
     }
     this.later();
   }
@@ -97,7 +100,9 @@ class App {
     $('empty').hidden = n > 0;
     $('step').max = Math.max(0, n - 1);
     $('step').value = this.at;
-    $('compare').disabled = !this.live || n === 0 || this.busy;
+    $('compare').disabled = !this.live || n === 0 || this.busy || this.runs[0].file;
+    if (n === 0 || this.run.file) $('save').removeAttribute('href'); // there is none, or it is a file already
+    else $('save').href = `api/trace/${this.first}`;
     if (n === 0) {
       show($('panel'), []);
       $('stepText').textContent = '';
@@ -114,10 +119,15 @@ class App {
   // tokens lists the text; a token is where it was chosen, which is what a click shows.
   tokens() {
     const text = $('text'), steps = this.run.steps;
-    if (text.childElementCount === 0 && steps.length > 0) text.append(el('span', { class: 'prompt' }, steps[0].texts.join('')));
-    for (let i = text.childElementCount - 1; i < steps.length; i++) {
-      if (i < 0 || !steps[i].chosen) break;
-      text.append(el('span', { 'data-step': i }, steps[i].chosen.text || '∅'));
+    if (text.childElementCount === 0 && steps.length > 0) text.append(el('span', { class: 'prompt' }, spelled(steps[0].pieces).join('').replaceAll('◦', '')));
+    let i = text.childElementCount - 1;
+    while (i > 0 && steps[i - 1].chosen.bytes) i--; // what follows may be the rest of a character
+    const fresh = [];
+    for (let k = i; k >= 0 && steps[k]?.chosen; k++) fresh.push(steps[k].chosen);
+    for (const piece of spelled(fresh)) {
+      const span = text.children[i + 1] || text.appendChild(el('span', { 'data-step': i, title: shown(steps[i].chosen) }));
+      if (span.textContent !== piece) span.textContent = piece;
+      i++;
     }
     text.querySelector('.now')?.classList.remove('now');
     const now = text.children[this.at + 1];
@@ -142,7 +152,7 @@ class App {
     switch (this.mode) {
       case 'device': {
         const devices = this.devices();
-        return (n) => (n.device ? devicePalette[devices.indexOf(n.device) % devicePalette.length] : none);
+        return (n) => devices.get(n.device) || none;
       }
       case 'time': {
         const most = Math.max(...s.nodes.map((n) => step.time[n.id] || 0));
@@ -156,7 +166,12 @@ class App {
     return (n) => familyOf.get(n.op) || families.at(-1)[1];
   }
 
-  devices() { return [...new Set(this.step.schedule.nodes.map((n) => n.device).filter(Boolean))]; }
+  // devices are those of this run, with their colours, which are the same in the other.
+  devices() {
+    const of = (run) => [...run.schedules.values()].flatMap((s) => s.nodes.map((n) => n.device).filter(Boolean));
+    const all = [...new Set(this.runs.flatMap(of))], here = new Set(of(this.run));
+    return new Map(all.map((d, i) => [d, devicePalette[i % devicePalette.length]]).filter(([d]) => here.has(d)));
+  }
 
   setMode(mode) {
     this.mode = mode;
@@ -173,12 +188,21 @@ class App {
     };
     const legends = {
       op: () => families.slice(0, -1).map(([name, fill]) => dot(fill, name)),
-      device: () => (this.step ? this.devices().map((d, i) => dot(devicePalette[i % devicePalette.length], d)) : []),
+      device: () => [...(this.step ? [...this.devices()].map(([d, fill]) => dot(fill, d)) : []), this.step?.schedule.copies.size > 0 && el('span', { class: 'copied' }, 'copied')],
       time: () => [dot(heat(0), 'quick'), dot(heat(0.5), ''), dot(heat(1), 'slowest of the step')],
       size: () => [dot(cool(0), 'rms 0.001'), dot(cool(0.6), '1'), dot(cool(1), '100')],
       diff: () => [dot(apart(0), 'equal'), dot(apart(1e-5), '1e-5'), dot(apart(1e-3), '1e-3'), dot(apart(1), '1, relative to the rms'), dot('#dfe3e8', 'only here')],
     };
-    show($('legend'), legends[this.mode]());
+    show($('legend'), legends[this.mode]().filter(Boolean));
+  }
+
+  // swap shows the run that this one is compared with.
+  swap() {
+    this.first = 1 - this.first;
+    this.at = Math.max(0, Math.min(this.at, this.run.steps.length - 1));
+    this.title(this.run.header.model.name);
+    $('text').replaceChildren();
+    this.refresh();
   }
 
   setTab(tab) {
@@ -274,19 +298,27 @@ class App {
     this.later();
   }
 
-  // open shows traces that were kept: one, or two to be compared.
+  // open shows traces that were kept: one, or two to be compared. Of a file that ends or breaks midway, what comes
+  // before is shown.
   async open(files) {
-    try {
+    this.say('');
+    for (const [slot, file] of [...files].slice(0, 2).entries()) {
+      const lines = (await file.text()).split('\n');
+      this.reset(slot);
       this.following = false;
-      for (const [slot, file] of [...files].slice(0, 2).entries()) {
-        this.reset(slot);
-        for (const line of (await file.text()).split('\n')) if (line) this.take(slot, line);
-      }
-      this.at = 0;
-      if (files.length > 1) this.setMode('diff');
-      this.refresh();
+      this.runs[slot].file = true;
+      this.guarded(() => lines.forEach((line) => line && this.take(slot, line)), `${file.name}: `);
+    }
+    this.at = 0;
+    if (files.length > 1) this.setMode('diff');
+    this.refresh();
+  }
+
+  guarded(f, of = '') {
+    try {
+      f();
     } catch (e) {
-      this.say(e.message);
+      this.say(of + e.message);
     }
   }
 

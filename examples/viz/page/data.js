@@ -11,6 +11,8 @@ export class Schedule {
     Object.assign(this, { params: graph.params, nodes: graph.nodes, values: values || [], arenas: arenas || [], splits: splits || [], regions: regions || [] });
     this.byName = new Map(this.nodes.map((n) => [n.name, n]));
     this.findLayers();
+    this.copies = new Map(); // of a value, to devices: by node, the splits that it is copied for
+    for (const s of this.splits) for (const c of s.copies || []) this.copies.set(c.value, [...(this.copies.get(c.value) || []), { ...c, to: s.device }]);
     this.readers = this.nodes.map(() => []);
     for (const n of this.nodes) for (const s of n.sources) this.readers[s].push(n.id);
   }
@@ -43,9 +45,9 @@ class Step {
   constructor(line, pass, schedule) {
     this.text = new TextEncoder().encode(line.replace(attentionWeights, '"weights":""')); // takes half of the memory of a string
     this.schedule = schedule;
-    for (const key of ['pass', 'phase', 'start', 'tokens', 'texts', 'positions', 'logits', 'error']) this[key] = pass[key];
+    for (const key of ['pass', 'phase', 'start', 'tokens', 'positions', 'logits', 'error']) this[key] = pass[key];
     this.took = pass.time;
-    this.texts ||= this.tokens.map((t) => `⟨${t}⟩`);
+    this.pieces = this.tokens.map((t, i) => ({ text: pass.texts?.[i] ?? `⟨${t}⟩`, bytes: pass.bytes?.[i] }));
     const count = schedule.nodes.length;
     this.time = new Float64Array(count).fill(NaN);
     this.rms = new Float32Array(count).fill(NaN);
@@ -88,12 +90,14 @@ export class Run {
     this.steps = [];
   }
 
-  // take reads a line and returns what it was.
+  // take reads a line and returns what it was. It throws at what is no line of a trace, so that nothing else has
+  // to look whether what a trace refers to is there.
   take(line) {
     const r = JSON.parse(line);
-    if (!this.header && (r.kind !== 'header' || r.format !== 'minfer-trace' || r.version !== 1)) {
+    if (!this.header && (r?.kind !== 'header' || r.format !== 'minfer-trace' || r.version !== 1)) {
       throw new Error('This is no trace of minfer, or one of another version.');
     }
+    sound[r.kind]?.(r, this);
     switch (r.kind) {
       case 'header':
         this.header = r;
@@ -102,7 +106,7 @@ export class Run {
         this.schedules.set(r.uid, new Schedule(r));
         break;
       case 'pass':
-        if (this.schedules.has(r.graph)) this.steps.push(new Step(line, r, this.schedules.get(r.graph)));
+        this.steps.push(new Step(line, r, this.schedules.get(r.graph)));
         break;
       case 'choice': {
         const step = this.steps.findLast((s) => s.last + 1 === r.position);
@@ -118,17 +122,44 @@ export class Run {
     return r.kind;
   }
 
-  // tokenAt is the text of the token at a position.
+  // tokenAt is the token at a position.
   tokenAt(position) {
-    this.tokenTexts ||= new Map();
-    const known = this.tokenTexts.get(position);
-    if (known !== undefined) return known;
-    for (const s of this.steps) {
-      for (let i = 0; i < s.positions.length; i++) this.tokenTexts.set(s.positions[i], s.texts[i]);
-    }
-    return this.tokenTexts.get(position) ?? '';
+    this.pieces ||= new Map();
+    if (!this.pieces.has(position)) for (const s of this.steps) s.positions.forEach((p, i) => this.pieces.set(p, s.pieces[i]));
+    return this.pieces.get(position) ?? '';
   }
 }
+
+const demand = (holds, what) => {
+  if (!holds) throw new Error(what);
+};
+const whole = (x) => Number.isInteger(x) && x >= 0;
+const list = (x, of) => Array.isArray(x) && x.every(of);
+const candidate = (c) => typeof c?.text === 'string';
+
+// sound checks the records that others lean on.
+const sound = {
+  header: (r) => demand(typeof r.model?.name === 'string', 'The header names no model.'),
+  graph(r) {
+    const nodes = r.schedule?.graph?.nodes;
+    demand(list(nodes, (n) => typeof n?.name === 'string' && typeof n.op === 'string' && list(n.shape, whole)), `Graph ${r.uid} has no nodes, or some without name, operation and shape.`);
+    demand(nodes.every((n, i) => n.id === i && list(n.sources, (s) => whole(s) && s < i)), `In graph ${r.uid}, nodes are not in order, each after those that it reads.`);
+  },
+  pass(r, run) {
+    const nodes = run.schedules.get(r.graph)?.nodes;
+    demand(nodes, `Pass ${r.pass} is of graph ${r.graph}, which does not come before it.`);
+    demand(list(r.tokens, whole) && list(r.positions, whole) && r.positions.length === r.tokens.length && r.tokens.length > 0, `Pass ${r.pass} lacks tokens or their positions.`);
+    for (const n of r.nodes || []) {
+      demand(nodes[n.node], `Pass ${r.pass} has a node ${n.node}, and its graph has none.`);
+      const { sample: s, attention: a } = n;
+      demand(!s || (s.rows?.length > 0 && s.values?.length % s.rows.length === 0), `Pass ${r.pass}, node ${n.node}: the sample is not of its rows.`);
+      demand(!a || a.unavailable || a.heads * a.rows * a.keys === byteCount(a.weights), `Pass ${r.pass}, node ${n.node}: the weights of attention are not of its heads, rows and keys.`);
+    }
+    demand(list(r.logits || [], (l) => list(l?.top || [], candidate)), `Pass ${r.pass} has likely tokens without text.`);
+  },
+  choice: (r) => demand(candidate(r), `At position ${r.position} a token without text is chosen.`),
+  lens: (r) => demand(list(r.layers, (l) => typeof l?.node === 'string' && list(l.top, candidate)), `The lens of pass ${r.pass} has layers without tokens.`),
+};
 
 // number takes what JSON has no number for.
 export const number = (x) => (typeof x === 'string' ? { NaN: NaN, '+Inf': Infinity, '-Inf': -Infinity }[x] : x);
@@ -159,6 +190,9 @@ export function compare(a, b) {
   }
   return distance;
 }
+
+// byteCount is how many bytes a text in base 64 has.
+const byteCount = (text) => (typeof text === 'string' ? (text.length / 4) * 3 - (/=*$/.exec(text)[0].length) : -1);
 
 // bytes decodes base 64.
 function bytes(text) {
@@ -193,4 +227,31 @@ export const si = (x, unit = '') => {
 };
 export const size = (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(2)} MiB` : n >= 1024 ? `${(n / 1024).toFixed(1)} KiB` : `${n} B`);
 export const duration = (ns) => (Number.isNaN(ns) ? '–' : ns >= 1e9 ? `${(ns / 1e9).toFixed(2)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(1)} µs`);
-export const shown = (text) => (text === '' ? '∅' : text.replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/^ /, '·').replace(/ $/, '·'));
+
+// Texts of tokens. A token is its text, and its bytes in base 64 if that is none: a part of a character.
+
+// shown is a token by itself, with nothing in it invisible.
+export const shown = (token) => {
+  if (token.bytes) return [...bytes(token.bytes)].map((b) => (b > 32 && b < 127 ? String.fromCharCode(b) : `‹${b.toString(16).toUpperCase().padStart(2, '0')}›`)).join('');
+  const text = visible(token.text ?? token);
+  return text === '' ? '∅' : text.replace(/\n/g, '↵').replace(/^ +| +$/g, (s) => '·'.repeat(s.length));
+};
+
+// visible gives what has no picture of its own one, but for spaces and the ends of lines.
+const visible = (text) => text.replace(/\t/g, '⇥').replace(/\r/g, '␍')
+  .replace(/[\0-\x09\x0b-\x1f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
+  .replace(/[\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (c) => `‹${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}›`);
+
+// spelled is tokens as parts of a text: a character that is several of them stands at the last, and those before
+// have a mark in its place.
+export function spelled(tokens) {
+  let decoder = null;
+  return tokens.map((t, i) => {
+    if (!t.bytes) return visible(t.text).replace(/\n/g, '↵\n') || '∅';
+    decoder ||= new TextDecoder();
+    const more = Boolean(tokens[i + 1]?.bytes), text = decoder.decode(bytes(t.bytes), { stream: more || i === tokens.length - 1 });
+    if (!more) decoder = null;
+    return visible(text).replace(/\n/g, '↵\n') || '◦';
+  });
+}
+

@@ -24,6 +24,7 @@ export function nodePanel(app) {
     memory.kind === 'region' ? ['memory', `keys and values of layer ${node.layer}, kept from pass to pass`]
       : memory.offset !== undefined && ['memory', `${size(memory.bytes)} at ${memory.offset}, ${ends}`],
     memory.inPlace !== undefined && ['in place of', link(memory.inPlace)],
+    s.copies.has(node.id) && ['copied', s.copies.get(node.id).map((c) => `${size(c.bytes)} from ${c.from} to ${c.to}`).join(', ')],
     ...(node.weights || []).map((w) => ['weight', `${w.name}${w.type ? ` ${w.type} [${w.in} × ${w.out}]` : ''}${weights[w.name] ? `, ${size(weights[w.name])}` : ''}`]),
     node.sources.length > 0 && ['reads', el('span', {}, ...node.sources.map(link))],
     s.readers[node.id].length > 0 && ['read by', el('span', {}, ...s.readers[node.id].map(link))],
@@ -80,6 +81,7 @@ function overview(app) {
     rows(
       ['phase', `${app.step.phase} of ${app.step.tokens.length}`],
       ['graph', `${s.nodes.filter((n) => !n.dead).length} nodes in ${s.splits.length} ${s.splits.length === 1 ? 'split' : 'splits'}`],
+      s.copies.size > 0 && ['between devices', copied(s)],
       ...s.arenas.map((a) => [`values on ${a.device}`, size(a.bytes)]),
       ['nodes take', duration(sum)],
       s.captured.length > 0 && ['off its fast path', `${s.captured.join(', ')}: node by node, so that values can be read`],
@@ -88,6 +90,11 @@ function overview(app) {
     heading('Where the time goes'),
     ...ops.map(([op, t]) => bar(op, t / ops[0][1], `${duration(t)}, ${((100 * t) / sum).toFixed(0)} %`)),
   ];
+}
+
+function copied(s) {
+  const all = [...s.copies.values()].flat();
+  return `${all.length} ${all.length === 1 ? 'copy' : 'copies'} of ${size(all.reduce((sum, c) => sum + c.bytes, 0))} in all`;
 }
 
 function bar(name, share, text, chosen) {
@@ -135,11 +142,11 @@ export function lensPanel(app) {
   const layers = some[0][0].lens.map((l) => l.node), last = layers.length - 1;
   const chosen = Math.min(app.lensLayer ?? last, last);
   const name = (n) => n.replace(/^blk\.(\d+)\..*/, '$1');
-  const table = el('table', { class: 'lens' }, el('tr', {}, el('th', {}, 'after'), ...some.map(([s]) => el('td', { class: 'muted' }, shown(s.texts.at(-1))))));
+  const table = el('table', { class: 'lens' }, el('tr', {}, el('th', {}, 'after'), ...some.map(([s]) => el('td', { class: 'muted' }, shown(s.pieces.at(-1))))));
   for (let k = last; k >= 0; k--) {
     table.append(el('tr', { class: k === chosen && 'chosen' }, el('th', {}, name(layers[k])), ...some.map(([s, i]) => {
       const best = s.lens[k]?.top[0];
-      const cell = el('td', { class: i === app.at && 'now', onclick: () => ((app.lensLayer = k), app.go(i)) }, best ? shown(best.text) : '');
+      const cell = el('td', { class: i === app.at && 'now', onclick: () => ((app.lensLayer = k), app.go(i)) }, best ? shown(best) : '');
       if (best) cell.style.setProperty('--sure', `${Math.round(75 * number(best.prob))}%`);
       return cell;
     })));
@@ -147,8 +154,8 @@ export function lensPanel(app) {
   const top = app.step.lens?.[chosen]?.top || [];
   return [
     el('p', { class: 'muted' }, 'The likeliest token if the stream ended after a layer, the last layer at the top; the fuller the colour, the surer. A click shows more of a layer.'),
-    title(layers[chosen], el('span', {}, `after “${shown(app.step.texts.at(-1))}”`)),
-    ...top.map((c) => bar(shown(c.text), number(c.prob), `${(100 * number(c.prob)).toFixed(1)} %`)),
+    title(layers[chosen], el('span', {}, `after “${shown(app.step.pieces.at(-1))}”`)),
+    ...top.map((c) => bar(shown(c), number(c.prob), `${(100 * number(c.prob)).toFixed(1)} %`)),
     table,
   ];
 }
@@ -156,28 +163,28 @@ export function lensPanel(app) {
 // nextPanel is the likeliest tokens.
 export function nextPanel(app) {
   const logits = app.step.logits?.at(-1);
-  if (!logits) return [el('p', { class: 'muted' }, 'No logits are recorded for this step.')];
+  if (!logits?.top?.length) return [el('p', { class: 'muted' }, 'No logits are recorded for this step.')];
   const chosen = app.step.chosen, best = logits.top[0].prob || 1;
-  const out = [title(`After “${shown(app.step.texts.at(-1))}”`), ...logits.top.map((c) => bar(shown(c.text), number(c.prob) / best, `${(100 * number(c.prob)).toFixed(2)} %, logit ${precise(c.logit)}`, c.token === chosen?.token))];
-  if (chosen && !logits.top.some((c) => c.token === chosen.token)) out.push(el('p', {}, `Chosen was “${shown(chosen.text)}”, which is not among these.`));
+  const out = [title(`After “${shown(app.step.pieces.at(-1))}”`), ...logits.top.map((c) => bar(shown(c), number(c.prob) / best, `${(100 * number(c.prob)).toFixed(2)} %, logit ${precise(c.logit)}`, c.token === chosen?.token))];
+  if (chosen && !logits.top.some((c) => c.token === chosen.token)) out.push(el('p', {}, `Chosen was “${shown(chosen)}”, which is not among these.`));
   return out;
 }
 
 // comparePanel is how the second run differs.
 export function comparePanel(app) {
-  const b = app.runs[1];
+  const b = app.other, about = ({ model }) => `${model.name}, on ${(model.devices || []).join(', ')}`;
   if (b.steps.length === 0) return [el('p', { class: 'muted' }, 'Choose a second run above and press Compare: it goes along the same tokens, and every node is held against that of this run. Or open a second trace.')];
   const bound = el('input', { type: 'number', min: 0, step: 'any', value: app.bound, 'aria-label': 'Bound', onchange: (e) => app.setBound(+e.target.value) });
-  const out = [rows(['this run', app.runs[0].header.model.name], ['second run', b.header.model.name]), el('div', { class: 'row' }, el('label', {}, 'apart if beyond ', bound)),];
+  const out = [rows(['this run', about(app.run.header)], ['second run', about(b.header)]), el('div', { class: 'row' }, el('label', {}, 'apart if beyond ', bound), el('button', { onclick: () => app.swap() }, 'Show the second run'))];
   const first = app.firstApart();
   out.push(first
-    ? el('p', {}, 'First apart: ', el('button', { onclick: () => (app.go(first.step), app.select(first.name)) }, `step ${first.step}, ${first.name}`), ` by ${first.by === Infinity ? 'no number' : first.by.toExponential(2)}`)
+    ? el('p', {}, 'First apart: ', el('button', { onclick: () => (app.go(first.step), app.select(first.name)) }, `step ${first.step + 1}, ${first.name}`), ` by ${first.by === Infinity ? 'no number' : first.by.toExponential(2)}`)
     : el('p', {}, `No sampled value is further apart than ${app.bound} in ${Math.min(b.steps.length, app.run.steps.length)} steps.`));
   const d = app.step.difference, other = b.steps[app.at];
   if (!d) return [...out, el('p', { class: 'muted' }, 'The second run has no such step.')];
-  const likely = (s) => s?.logits?.at(-1)?.top[0];
+  const likely = (s) => s?.logits?.at(-1)?.top?.[0];
   const [x, y] = [likely(app.step), likely(other)];
-  if (x && y) out.push(rows(['likeliest here', `“${shown(x.text)}” ${(100 * number(x.prob)).toFixed(1)} %`], ['in the second', `“${shown(y.text)}” ${(100 * number(y.prob)).toFixed(1)} %`]));
+  if (x && y) out.push(rows(['likeliest here', `“${shown(x)}” ${(100 * number(x.prob)).toFixed(1)} %`], ['in the second', `“${shown(y)}” ${(100 * number(y.prob)).toFixed(1)} %`]));
   out.push(rows(['nodes take here', duration(total(app.step))], ['in the second', duration(total(other))]));
   const table = el('table', {}, el('tr', {}, el('th', {}, 'node'), el('th', { class: 'n' }, 'difference'), el('th', { class: 'n' }, 'time'), el('th', { class: 'n' }, 'second')));
   let marked = false;

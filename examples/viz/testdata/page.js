@@ -79,11 +79,36 @@ async function use(page, picture, first) {
   // Of another quantisation it is not.
   await page.getByLabel('Second run').selectOption({ label: 'storyteller-q4_0' });
   await page.getByRole('button', { name: 'Compare', exact: true }).click();
-  await panel.getByRole('button', { name: 'step 0, embed' }).waitFor();
+  await panel.getByRole('button', { name: 'step 1, embed' }).waitFor();
   await panel.getByLabel('Bound').fill('0.3');
   await panel.getByLabel('Bound').press('Enter');
   await panel.getByText(/First apart:|No sampled value/).waitFor();
   await picture('apart');
+
+  // On two devices, values are equal, and the other run can be looked at: which device has what, and what is
+  // copied between them.
+  await page.getByLabel('Second run').selectOption({ label: 'on relay,cpu' });
+  await page.getByRole('button', { name: 'Compare', exact: true }).click();
+  await panel.getByText('on relay,cpu, on relay, cpu').waitFor();
+  await panel.getByLabel('Bound').fill('0');
+  await panel.getByLabel('Bound').press('Enter');
+  await panel.getByText(`No sampled value is further apart than 0 in ${steps} steps.`).waitFor();
+  await panel.getByRole('button', { name: 'Show the second run' }).click();
+  await page.getByRole('radio', { name: 'device' }).click();
+  assert.equal(await page.title(), 'on relay,cpu');
+  for (const device of ['cpu', 'relay', 'copied']) await page.locator('#legend').getByText(device, { exact: true }).waitFor();
+  await page.evaluate(() => app.select('embed'));
+  await panel.getByText(/^1\.0 KiB from cpu to relay$/).waitFor();
+  const colour = (name) => page.getByRole('button', { name, exact: true }).locator('rect').first().getAttribute('fill');
+  await page.getByRole('button', { name: 'Expand all' }).click();
+  assert.notEqual(await colour('blk.1.attn_q'), await colour('blk.1.attn'), 'two devices in one colour');
+  const ours = await colour('embed');
+  await picture('devices');
+  await page.getByRole('tab', { name: 'Compare' }).click();
+  await panel.getByRole('button', { name: 'Show the second run' }).click();
+  assert.equal(await page.title(), 'storyteller');
+  assert.equal(await colour('embed'), ours, 'a device changes its colour from run to run');
+  await page.getByRole('button', { name: 'Collapse' }).click();
 
   // What is watched closely comes whole from the next run on.
   await page.getByRole('tab', { name: 'Node' }).click();
