@@ -6,11 +6,15 @@ import (
 	"unsafe"
 )
 
-// A productFunc multiplies n row blocks, or pairs of them, with a tile of tokens. Its pointers are
-// to packed or expanded weights, to the panels of the tile, to the results of its first token,
+// A productFunc multiplies n row blocks of packed weights with a tile of tokens. Its pointers are
+// to the weights, to the panels of the tile, to the results of its first token,
 // which are outStride floats from those of the next, and to the bias, or nil. blocks counts blocks
-// of a row, or its super-blocks if weights are packed.
+// of a row, or its super-blocks.
 type productFunc func(w, acts, sums16, out, bias *byte, blocks, n, outStride int)
+
+// A partFunc does so with n row blocks of expanded weights, or pairs of them, and a part of each row: if join is 1
+// it goes on from the results that are there, which changes no bit.
+type partFunc func(w, acts, sums16, out, bias *byte, blocks, n, outStride, join int)
 
 // An expandFunc brings packed weights into the form that is the same for all formats whose groups
 // are equal: of each block 512 bytes, 8 words x16 of quants to which 128 was added, then
@@ -18,7 +22,7 @@ type productFunc func(w, acts, sums16, out, bias *byte, blocks, n, outStride int
 type expandFunc func(w, dst *byte, blocks, rowBlocks int)
 
 // A matrixFunc multiplies n row blocks of expanded weights, whose quants are signed, with a tile of
-// matrixTokens tokens and stores the results of the first, added to what is there if join is 1. The ring is memory
+// matrixTokens tokens, as a partFunc does, and stores the results of the first tokens. The ring is memory
 // for sums, ringSize bytes. It reads matrixBeyond bytes more than the weights have, whatever they are.
 type matrixFunc func(w, acts, sums16, out, bias, ring *byte, blocks, n, outStride, tokens, join int)
 
@@ -26,21 +30,20 @@ const (
 	matrixTokens = 16
 	ringSize     = 4 << 10
 	matrixBeyond = 4 * 640 // 4 blocks
-	matrixBlocks = 32      // blocks of a tile of tokens that stay in a first-level cache beside the weights that pass by
 )
 
 // vectorKernels are the functions of a tier.
 type vectorKernels struct {
 	maxTile   int // tokens of the largest tile
 	vecTokens int // the largest batch for which expanding weights does not pay
-	acts      int // bytes of activations by which all weights pass: most of a second-level cache
+	acts      int // bytes of activations by which all weights pass
 
 	vec    [packedFormats][4]productFunc // by format and widthIndex
 	expand [packedFormats]expandFunc
-	tile   [2][2][4]productFunc // by group (32, 16), minimum, and widthIndex
-	wide   [4]productFunc       // instead for quants of 8 bits, or nil
-	pair   [2][2]productFunc    // pairs of row blocks, largest tile; or nil
-	matrix [2][2]matrixFunc     // instead of tile and pair, or nil
+	tile   [2][2][4]partFunc // by group (32, 16), minimum, and widthIndex
+	wide   [4]partFunc       // instead for quants of 8 bits, or nil
+	pair   [2][2]partFunc    // pairs of row blocks, largest tile; or nil
+	matrix [2][2]matrixFunc  // instead of tile and pair, or nil
 
 	// quantize quantises a token into its lane of the first records: pointers are to the
 	// values, and to the lane's quants, D, and first sum of 16; width is that of the tile.
@@ -52,9 +55,14 @@ type vectorKernels struct {
 	dotSize int                  // bytes of a register
 }
 
-// weightBudget is what a second-level cache is to hold of row blocks of expanded weights, by which tiles pass,
-// beside the activations of a chunk of tokens.
-const weightBudget = 256 << 10
+const (
+	// partBlocks is how many blocks of a row are multiplied at a time: a tile of as many blocks of activations stays in a
+	// first-level cache while row blocks pass by, and all tokens pass by weights that were expanded once.
+	partBlocks = 32
+
+	// weightBudget is what a second-level cache is to hold of row blocks of expanded weights, by which tiles pass.
+	weightBudget = 320 << 10
+)
 
 // MatMulPacked computes row blocks [block0, block1) of a packed weight for every token of acts:
 //
@@ -154,8 +162,8 @@ func matMulVectors(k *vectorKernels, out []float32, outStride int, w *Packed, bl
 // expandedProduct multiplies weights that it expands first.
 type expandedProduct struct {
 	k         *vectorKernels
-	tile      *[4]productFunc
-	pair      productFunc
+	tile      *[4]partFunc
+	pair      partFunc
 	matrix    matrixFunc
 	w         *Packed
 	acts      *QActs
@@ -167,15 +175,14 @@ type expandedProduct struct {
 	from, to  int // the blocks of rows that are multiplied
 }
 
-// part is the number of blocks of a row, or a few less in the last part, that are multiplied at a time: all, or as many as
-// matrix does well with.
+// part is the number of blocks of a row that are multiplied at a time, but for the last part, which may have less.
 func (m *expandedProduct) part() int {
 	const super = superBlock / BlockSize
 	blocks := m.w.In / BlockSize
-	if m.matrix == nil || blocks <= matrixBlocks {
+	if blocks <= partBlocks {
 		return blocks
 	}
-	parts := (blocks + matrixBlocks - 1) / matrixBlocks
+	parts := (blocks + partBlocks - 1) / partBlocks
 	return (blocks + parts*super - 1) / (parts * super) * super
 }
 
@@ -199,6 +206,9 @@ func (m *expandedProduct) choose() {
 // cache while row blocks pass by, and results are written in runs.
 func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32, t0, t1 int) {
 	m.expand(b, n)
+	if m.to*BlockSize < m.w.In {
+		bias = nil
+	}
 	if m.matrix != nil {
 		m.rowBlocksMatrix(out, b, n, bias, t0, t1)
 		return
@@ -209,8 +219,8 @@ func (m *expandedProduct) rowBlocks(out []float32, b, n int, bias []float32, t0,
 		if width == m.k.maxTile && m.pair != nil {
 			pairs = n / 2
 		}
-		m.call(m.pair, out, t, b, 0, pairs, 2, bias)
-		m.call(m.tile[widthIndex(width)], out, t, b, 2*pairs, n-2*pairs, 1, bias)
+		m.call(m.pair, out, t, width, b, 0, pairs, 2, bias)
+		m.call(m.tile[widthIndex(width)], out, t, width, b, 2*pairs, n-2*pairs, 1, bias)
 		t += width
 	}
 }
@@ -225,24 +235,29 @@ func (m *expandedProduct) expand(b, n int) {
 
 // rowBlocksMatrix is rowBlocks for a matrixFunc.
 func (m *expandedProduct) rowBlocksMatrix(out []float32, b, n int, bias []float32, t0, t1 int) {
-	join, added := min(1, m.from), (*byte)(nil)
-	if m.to*BlockSize == m.w.In {
-		added = biasAt(bias, b, n)
-	}
 	for t := t0; t < t1; t += matrixTokens {
-		acts, sums16 := m.acts.panel(t)[m.from*matrixTokens*panelBlock:], m.acts.panel16(t)[m.from*matrixTokens*panelSums16:]
-		m.matrix(unsafe.SliceData(m.expanded), unsafe.SliceData(acts), unsafe.SliceData(sums16), bytesAt(out, t*m.outStride),
-			added, unsafe.SliceData(m.ring), m.to-m.from, n, m.outStride, min(matrixTokens, t1-t), join)
+		acts, sums16 := m.panels(t, matrixTokens)
+		m.matrix(unsafe.SliceData(m.expanded), acts, sums16, bytesAt(out, t*m.outStride),
+			biasAt(bias, b, n), unsafe.SliceData(m.ring), m.to-m.from, n, m.outStride, min(matrixTokens, t1-t), m.join())
 	}
 }
 
 // call multiplies n times rows row blocks from the i-th expanded one on with the tile of token t.
-func (m *expandedProduct) call(f productFunc, out []float32, t, b, i, n, rows int, bias []float32) {
+func (m *expandedProduct) call(f partFunc, out []float32, t, width, b, i, n, rows int, bias []float32) {
 	if n > 0 {
-		f(unsafe.SliceData(m.expanded[i*m.size:]), unsafe.SliceData(m.acts.panel(t)), unsafe.SliceData(m.acts.panel16(t)),
-			bytesAt(out, t*m.outStride+i*PackedRows), biasAt(bias, b+i, n*rows), m.w.In/BlockSize, n, m.outStride)
+		acts, sums16 := m.panels(t, width)
+		f(unsafe.SliceData(m.expanded[i*(m.to-m.from)*m.blockSize:]), acts, sums16, bytesAt(out, t*m.outStride+i*PackedRows),
+			biasAt(bias, b+i, n*rows), m.to-m.from, n, m.outStride, m.join())
 	}
 }
+
+// panels returns the part's records of the tile of token t.
+func (m *expandedProduct) panels(t, width int) (acts, sums16 *byte) {
+	return unsafe.SliceData(m.acts.panel(t)[m.from*width*panelBlock:]), unsafe.SliceData(m.acts.panel16(t)[m.from*width*panelSums16:])
+}
+
+// join is 1 if an earlier part has left results.
+func (m *expandedProduct) join() int { return min(1, m.from) }
 
 // widthIndex numbers the widths of tiles: 1, 2, 4, and a larger one.
 func widthIndex(width int) int { return bits.Len(uint(width - 1)) }

@@ -22,7 +22,7 @@ func kernelsOf(t Tier) *vectorKernels {
 var kernels512 = vectorKernels{
 	maxTile:   6,
 	vecTokens: 12,
-	acts:      640 << 10,
+	acts:      768 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vec512Q4_0x1, vec512Q4_0x2, vec512Q4_0x4, vec512Q4_0x6},
 		{vec512Q4_1x1, vec512Q4_1x2, vec512Q4_1x4, vec512Q4_1x6},
@@ -53,7 +53,7 @@ var kernels512 = vectorKernels{
 		expand512IQ4_XS,
 		expand512MXFP4,
 	},
-	tile: [2][2][4]productFunc{
+	tile: [2][2][4]partFunc{
 		{
 			{tile512g32x1, tile512g32x2, tile512g32x4, tile512g32x6},
 			{tile512g32minx1, tile512g32minx2, tile512g32minx4, tile512g32minx6},
@@ -63,7 +63,7 @@ var kernels512 = vectorKernels{
 			{tile512g16minx1, tile512g16minx2, tile512g16minx4, tile512g16minx6},
 		},
 	},
-	pair:     [2][2]productFunc{{pair512g32x6, pair512g32minx6}, {pair512g16x6, pair512g16minx6}},
+	pair:     [2][2]partFunc{{pair512g32x6, pair512g32minx6}, {pair512g16x6, pair512g16minx6}},
 	quantize: quantize512,
 	read:     read512,
 	dots:     dots512,
@@ -98,7 +98,7 @@ var kernelsAMX = func() vectorKernels {
 var kernelsVNNI = vectorKernels{
 	maxTile:   4,
 	vecTokens: 8,
-	acts:      640 << 10,
+	acts:      768 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vecVNNIQ4_0x1, vecVNNIQ4_0x2, vecVNNIQ4_0x4},
 		{vecVNNIQ4_1x1, vecVNNIQ4_1x2, vecVNNIQ4_1x4},
@@ -129,7 +129,7 @@ var kernelsVNNI = vectorKernels{
 		expandVNNIIQ4_XS,
 		expandVNNIMXFP4,
 	},
-	tile: [2][2][4]productFunc{
+	tile: [2][2][4]partFunc{
 		{
 			{tileVNNIg32x1, tileVNNIg32x2, tileVNNIg32x4},
 			{tileVNNIg32minx1, tileVNNIg32minx2, tileVNNIg32minx4},
@@ -149,7 +149,7 @@ var kernelsVNNI = vectorKernels{
 var kernelsAVX2 = vectorKernels{
 	maxTile:   4,
 	vecTokens: 8,
-	acts:      640 << 10,
+	acts:      768 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vecAVX2Q4_0x1, vecAVX2Q4_0x2, vecAVX2Q4_0x4},
 		{vecAVX2Q4_1x1, vecAVX2Q4_1x2, vecAVX2Q4_1x4},
@@ -180,7 +180,7 @@ var kernelsAVX2 = vectorKernels{
 		expandAVX2IQ4_XS,
 		expandAVX2MXFP4,
 	},
-	tile: [2][2][4]productFunc{
+	tile: [2][2][4]partFunc{
 		{
 			{tileAVX2g32x1, tileAVX2g32x2, tileAVX2g32x4},
 			{tileAVX2g32minx1, tileAVX2g32minx2, tileAVX2g32minx4},
@@ -190,7 +190,7 @@ var kernelsAVX2 = vectorKernels{
 			{tileAVX2g16minx1, tileAVX2g16minx2, tileAVX2g16minx4},
 		},
 	},
-	wide:     [4]productFunc{tileAVX2wideg32x1, tileAVX2wideg32x2, tileAVX2wideg32x4},
+	wide:     [4]partFunc{tileAVX2wideg32x1, tileAVX2wideg32x2, tileAVX2wideg32x4},
 	quantize: quantize256,
 	read:     read256,
 	dots:     dotsAVX2,

@@ -15,7 +15,7 @@ func kernelsOf(t Tier) *vectorKernels {
 var kernelsNEON = vectorKernels{
 	maxTile:   4,
 	vecTokens: 8,
-	acts:      640 << 10,
+	acts:      768 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vecNEONQ4_0x1, vecNEONQ4_0x2, vecNEONQ4_0x4},
 		{vecNEONQ4_1x1, vecNEONQ4_1x2, vecNEONQ4_1x4},
@@ -46,7 +46,7 @@ var kernelsNEON = vectorKernels{
 		expandNEONIQ4_XS,
 		expandNEONMXFP4,
 	},
-	tile: [2][2][4]productFunc{
+	tile: [2][2][4]partFunc{
 		{
 			{tileNEONg32x1, tileNEONg32x2, tileNEONg32x4},
 			{tileNEONg32minx1, tileNEONg32minx2, tileNEONg32minx4},

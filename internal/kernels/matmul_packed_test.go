@@ -169,7 +169,7 @@ func TestMatMulPacked(t *testing.T) {
 		w := randWeight(t, name, 2*f.Block, 33, 5)
 		comparePacked(t, "many tokens", w, randFloats(39*w.In, 4), 39)
 		// Several chunks of tokens and of row blocks, and several parts of rows.
-		if in := map[string]int{"Q4_0": 4096, "Q5_1": 1120, "Q4_K": 1280, "Q6_K": 2304}[name]; in > 0 {
+		if in := map[string]int{"Q4_0": 4096, "Q5_1": 1120, "Q8_0": 1056, "Q2_K": 1280, "Q4_K": 1280, "Q6_K": 2304}[name]; in > 0 {
 			w := randWeight(t, name, in, 41, 5)
 			comparePacked(t, "chunks", w, randFloats(117*w.In, 4), 117)
 		}

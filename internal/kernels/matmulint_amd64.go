@@ -342,102 +342,102 @@ func expand512MXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
 // tile512g32x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tile512g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tile512g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tile512g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g32x6 multiplies row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func tile512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // pair512g32x6 multiplies pairs of row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func pair512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func pair512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g32minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tile512g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g32minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tile512g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g32minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tile512g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g32minx6 multiplies row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func tile512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // pair512g32minx6 multiplies pairs of row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func pair512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func pair512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g16x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tile512g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g16x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tile512g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g16x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tile512g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g16x6 multiplies row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func tile512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // pair512g16x6 multiplies pairs of row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func pair512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func pair512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g16minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tile512g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g16minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tile512g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g16minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tile512g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tile512g16minx6 multiplies row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func tile512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tile512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // pair512g16minx6 multiplies pairs of row blocks of expanded weights with a tile of 6 tokens.
 //
 //go:noescape
-func pair512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func pair512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // vecAVX2Q4_0x1 multiplies packed weights with the activations of 1 tokens.
 //
@@ -702,62 +702,62 @@ func expandAVX2MXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
 // tileAVX2g32x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileAVX2g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileAVX2g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileAVX2g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g32minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileAVX2g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g32minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileAVX2g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g32minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileAVX2g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g16x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileAVX2g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g16x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileAVX2g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g16x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileAVX2g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g16minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileAVX2g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g16minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileAVX2g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2g16minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileAVX2g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // vecVNNIQ4_0x1 multiplies packed weights with the activations of 1 tokens.
 //
@@ -1022,77 +1022,77 @@ func expandVNNIMXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
 // tileVNNIg32x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileVNNIg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileVNNIg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileVNNIg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg32minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileVNNIg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg32minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileVNNIg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg32minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileVNNIg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg16x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileVNNIg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg16x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileVNNIg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg16x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileVNNIg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg16minx1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileVNNIg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg16minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileVNNIg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileVNNIg16minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileVNNIg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileVNNIg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2wideg32x1 multiplies row blocks of expanded weights with a tile of 1 tokens.
 //
 //go:noescape
-func tileAVX2wideg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2wideg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2wideg32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileAVX2wideg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2wideg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileAVX2wideg32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileAVX2wideg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileAVX2wideg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // expandAMXQ4_0 brings packed weights into the form that the tile functions read.
 //

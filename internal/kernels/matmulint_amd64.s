@@ -8864,8 +8864,8 @@ block:
 	VZEROUPPER
 	RET
 
-// func tile512g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g32x1(SB), NOSPLIT, $0-64
+// func tile512g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g32x1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -8877,9 +8877,15 @@ TEXT ·tile512g32x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64     (AX), Z24
@@ -8909,8 +8915,8 @@ block:
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
-	VMOVUPS       (DX), Z1
-	VADDPS        Z1, Z0, Z0
+	VMOVUPS       (DX), Z2
+	VADDPS        Z2, Z0, Z0
 
 store:
 	MOVQ    CX, R12
@@ -8926,8 +8932,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g32x2(SB), NOSPLIT, $0-64
+// func tile512g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g32x2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -8939,10 +8945,18 @@ TEXT ·tile512g32x2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64     (AX), Z24
@@ -8984,9 +8998,9 @@ block:
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
-	VMOVUPS       (DX), Z2
-	VADDPS        Z2, Z0, Z0
-	VADDPS        Z2, Z1, Z1
+	VMOVUPS       (DX), Z3
+	VADDPS        Z3, Z0, Z0
+	VADDPS        Z3, Z1, Z1
 
 store:
 	MOVQ    CX, R12
@@ -9004,8 +9018,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g32x4(SB), NOSPLIT, $0-64
+// func tile512g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g32x4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -9017,12 +9031,24 @@ TEXT ·tile512g32x4(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64     (AX), Z24
@@ -9088,11 +9114,11 @@ block:
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
-	VMOVUPS       (DX), Z4
-	VADDPS        Z4, Z0, Z0
-	VADDPS        Z4, Z1, Z1
-	VADDPS        Z4, Z2, Z2
-	VADDPS        Z4, Z3, Z3
+	VMOVUPS       (DX), Z5
+	VADDPS        Z5, Z0, Z0
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z5, Z2, Z2
+	VADDPS        Z5, Z3, Z3
 
 store:
 	MOVQ    CX, R12
@@ -9114,8 +9140,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g32x6(SB), NOSPLIT, $0-64
+// func tile512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g32x6(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -9127,14 +9153,30 @@ TEXT ·tile512g32x6(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z4
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z5
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64     (AX), Z24
@@ -9224,13 +9266,13 @@ block:
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
-	VMOVUPS       (DX), Z6
-	VADDPS        Z6, Z0, Z0
-	VADDPS        Z6, Z1, Z1
-	VADDPS        Z6, Z2, Z2
-	VADDPS        Z6, Z3, Z3
-	VADDPS        Z6, Z4, Z4
-	VADDPS        Z6, Z5, Z5
+	VMOVUPS       (DX), Z7
+	VADDPS        Z7, Z0, Z0
+	VADDPS        Z7, Z1, Z1
+	VADDPS        Z7, Z2, Z2
+	VADDPS        Z7, Z3, Z3
+	VADDPS        Z7, Z4, Z4
+	VADDPS        Z7, Z5, Z5
 
 store:
 	MOVQ    CX, R12
@@ -9256,8 +9298,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func pair512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·pair512g32x6(SB), NOSPLIT, $0-64
+// func pair512g32x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·pair512g32x6(SB), NOSPLIT, $0-72
 	MOVQ  w+0(FP), AX
 	MOVQ  acts+8(FP), R9
 	MOVQ  sums16+16(FP), R15
@@ -9272,20 +9314,42 @@ TEXT ·pair512g32x6(SB), NOSPLIT, $0-64
 	MOVQ  R13, R11
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z11, Z11, Z11
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	VMOVUPS 64(R12), Z6
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	VMOVUPS 64(R12), Z7
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	VMOVUPS 64(R12), Z8
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+	VMOVUPS 64(R12), Z9
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z4
+	VMOVUPS 64(R12), Z10
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z5
+	VMOVUPS 64(R12), Z11
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	LEAQ         (AX)(R11*1), R13
@@ -9573,8 +9637,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g32minx1(SB), NOSPLIT, $0-64
+// func tile512g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g32minx1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -9586,9 +9650,15 @@ TEXT ·tile512g32minx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64        (AX), Z24
@@ -9620,8 +9690,8 @@ block:
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
-	VMOVUPS          (DX), Z1
-	VADDPS           Z1, Z0, Z0
+	VMOVUPS          (DX), Z2
+	VADDPS           Z2, Z0, Z0
 
 store:
 	MOVQ    CX, R12
@@ -9637,8 +9707,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g32minx2(SB), NOSPLIT, $0-64
+// func tile512g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g32minx2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -9650,10 +9720,18 @@ TEXT ·tile512g32minx2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64        (AX), Z24
@@ -9698,9 +9776,9 @@ block:
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
-	VMOVUPS          (DX), Z2
-	VADDPS           Z2, Z0, Z0
-	VADDPS           Z2, Z1, Z1
+	VMOVUPS          (DX), Z3
+	VADDPS           Z3, Z0, Z0
+	VADDPS           Z3, Z1, Z1
 
 store:
 	MOVQ    CX, R12
@@ -9718,8 +9796,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g32minx4(SB), NOSPLIT, $0-64
+// func tile512g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g32minx4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -9731,12 +9809,24 @@ TEXT ·tile512g32minx4(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64        (AX), Z24
@@ -9807,11 +9897,11 @@ block:
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
-	VMOVUPS          (DX), Z4
-	VADDPS           Z4, Z0, Z0
-	VADDPS           Z4, Z1, Z1
-	VADDPS           Z4, Z2, Z2
-	VADDPS           Z4, Z3, Z3
+	VMOVUPS          (DX), Z5
+	VADDPS           Z5, Z0, Z0
+	VADDPS           Z5, Z1, Z1
+	VADDPS           Z5, Z2, Z2
+	VADDPS           Z5, Z3, Z3
 
 store:
 	MOVQ    CX, R12
@@ -9833,8 +9923,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g32minx6(SB), NOSPLIT, $0-64
+// func tile512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g32minx6(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -9846,14 +9936,30 @@ TEXT ·tile512g32minx6(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z4
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z5
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64        (AX), Z24
@@ -9950,13 +10056,13 @@ block:
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
-	VMOVUPS          (DX), Z6
-	VADDPS           Z6, Z0, Z0
-	VADDPS           Z6, Z1, Z1
-	VADDPS           Z6, Z2, Z2
-	VADDPS           Z6, Z3, Z3
-	VADDPS           Z6, Z4, Z4
-	VADDPS           Z6, Z5, Z5
+	VMOVUPS          (DX), Z7
+	VADDPS           Z7, Z0, Z0
+	VADDPS           Z7, Z1, Z1
+	VADDPS           Z7, Z2, Z2
+	VADDPS           Z7, Z3, Z3
+	VADDPS           Z7, Z4, Z4
+	VADDPS           Z7, Z5, Z5
 
 store:
 	MOVQ    CX, R12
@@ -9982,8 +10088,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func pair512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·pair512g32minx6(SB), NOSPLIT, $0-64
+// func pair512g32minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·pair512g32minx6(SB), NOSPLIT, $0-72
 	MOVQ  w+0(FP), AX
 	MOVQ  acts+8(FP), R9
 	MOVQ  sums16+16(FP), R15
@@ -9998,20 +10104,42 @@ TEXT ·pair512g32minx6(SB), NOSPLIT, $0-64
 	MOVQ  R13, R11
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	MOVQ   R9, BX
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z11, Z11, Z11
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	VMOVUPS 64(R12), Z6
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	VMOVUPS 64(R12), Z7
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	VMOVUPS 64(R12), Z8
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+	VMOVUPS 64(R12), Z9
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z4
+	VMOVUPS 64(R12), Z10
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z5
+	VMOVUPS 64(R12), Z11
+
+begun:
+	MOVQ R9, BX
+	MOVQ SI, R10
 
 block:
 	LEAQ         (AX)(R11*1), R13
@@ -10319,8 +10447,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g16x1(SB), NOSPLIT, $0-64
+// func tile512g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g16x1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -10332,10 +10460,16 @@ TEXT ·tile512g16x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64     (AX), Z28
@@ -10371,8 +10505,8 @@ block:
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
-	VMOVUPS       (DX), Z1
-	VADDPS        Z1, Z0, Z0
+	VMOVUPS       (DX), Z2
+	VADDPS        Z2, Z0, Z0
 
 store:
 	MOVQ    CX, R12
@@ -10388,8 +10522,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g16x2(SB), NOSPLIT, $0-64
+// func tile512g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g16x2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -10401,11 +10535,19 @@ TEXT ·tile512g16x2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64     (AX), Z28
@@ -10457,9 +10599,9 @@ block:
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
-	VMOVUPS       (DX), Z2
-	VADDPS        Z2, Z0, Z0
-	VADDPS        Z2, Z1, Z1
+	VMOVUPS       (DX), Z3
+	VADDPS        Z3, Z0, Z0
+	VADDPS        Z3, Z1, Z1
 
 store:
 	MOVQ    CX, R12
@@ -10477,8 +10619,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g16x4(SB), NOSPLIT, $0-64
+// func tile512g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g16x4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -10490,13 +10632,25 @@ TEXT ·tile512g16x4(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64     (AX), Z28
@@ -10580,11 +10734,11 @@ block:
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
-	VMOVUPS       (DX), Z4
-	VADDPS        Z4, Z0, Z0
-	VADDPS        Z4, Z1, Z1
-	VADDPS        Z4, Z2, Z2
-	VADDPS        Z4, Z3, Z3
+	VMOVUPS       (DX), Z5
+	VADDPS        Z5, Z0, Z0
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z5, Z2, Z2
+	VADDPS        Z5, Z3, Z3
 
 store:
 	MOVQ    CX, R12
@@ -10606,8 +10760,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g16x6(SB), NOSPLIT, $0-64
+// func tile512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g16x6(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -10619,15 +10773,31 @@ TEXT ·tile512g16x6(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z4
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z5
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64     (AX), Z28
@@ -10743,13 +10913,13 @@ block:
 	JNZ           block
 	TESTQ         DX, DX
 	JZ            store
-	VMOVUPS       (DX), Z6
-	VADDPS        Z6, Z0, Z0
-	VADDPS        Z6, Z1, Z1
-	VADDPS        Z6, Z2, Z2
-	VADDPS        Z6, Z3, Z3
-	VADDPS        Z6, Z4, Z4
-	VADDPS        Z6, Z5, Z5
+	VMOVUPS       (DX), Z7
+	VADDPS        Z7, Z0, Z0
+	VADDPS        Z7, Z1, Z1
+	VADDPS        Z7, Z2, Z2
+	VADDPS        Z7, Z3, Z3
+	VADDPS        Z7, Z4, Z4
+	VADDPS        Z7, Z5, Z5
 
 store:
 	MOVQ    CX, R12
@@ -10775,8 +10945,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func pair512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·pair512g16x6(SB), NOSPLIT, $0-64
+// func pair512g16x6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·pair512g16x6(SB), NOSPLIT, $0-72
 	MOVQ  w+0(FP), AX
 	MOVQ  acts+8(FP), R9
 	MOVQ  sums16+16(FP), R15
@@ -10791,21 +10961,43 @@ TEXT ·pair512g16x6(SB), NOSPLIT, $0-64
 	MOVQ  R13, R11
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z11, Z11, Z11
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	VMOVUPS 64(R12), Z6
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	VMOVUPS 64(R12), Z7
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	VMOVUPS 64(R12), Z8
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+	VMOVUPS 64(R12), Z9
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z4
+	VMOVUPS 64(R12), Z10
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z5
+	VMOVUPS 64(R12), Z11
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	LEAQ         (AX)(R11*1), R13
@@ -11150,8 +11342,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g16minx1(SB), NOSPLIT, $0-64
+// func tile512g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g16minx1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -11163,10 +11355,16 @@ TEXT ·tile512g16minx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64        (AX), Z28
@@ -11206,8 +11404,8 @@ block:
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
-	VMOVUPS          (DX), Z1
-	VADDPS           Z1, Z0, Z0
+	VMOVUPS          (DX), Z2
+	VADDPS           Z2, Z0, Z0
 
 store:
 	MOVQ    CX, R12
@@ -11223,8 +11421,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g16minx2(SB), NOSPLIT, $0-64
+// func tile512g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g16minx2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -11236,11 +11434,19 @@ TEXT ·tile512g16minx2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64        (AX), Z28
@@ -11298,9 +11504,9 @@ block:
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
-	VMOVUPS          (DX), Z2
-	VADDPS           Z2, Z0, Z0
-	VADDPS           Z2, Z1, Z1
+	VMOVUPS          (DX), Z3
+	VADDPS           Z3, Z0, Z0
+	VADDPS           Z3, Z1, Z1
 
 store:
 	MOVQ    CX, R12
@@ -11318,8 +11524,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g16minx4(SB), NOSPLIT, $0-64
+// func tile512g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g16minx4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -11331,13 +11537,25 @@ TEXT ·tile512g16minx4(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64        (AX), Z28
@@ -11431,11 +11649,11 @@ block:
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
-	VMOVUPS          (DX), Z4
-	VADDPS           Z4, Z0, Z0
-	VADDPS           Z4, Z1, Z1
-	VADDPS           Z4, Z2, Z2
-	VADDPS           Z4, Z3, Z3
+	VMOVUPS          (DX), Z5
+	VADDPS           Z5, Z0, Z0
+	VADDPS           Z5, Z1, Z1
+	VADDPS           Z5, Z2, Z2
+	VADDPS           Z5, Z3, Z3
 
 store:
 	MOVQ    CX, R12
@@ -11457,8 +11675,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tile512g16minx6(SB), NOSPLIT, $0-64
+// func tile512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tile512g16minx6(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ acts+8(FP), R9
 	MOVQ sums16+16(FP), R15
@@ -11470,15 +11688,31 @@ TEXT ·tile512g16minx6(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z4
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z5
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	VMOVDQU64        (AX), Z28
@@ -11608,13 +11842,13 @@ block:
 	JNZ              block
 	TESTQ            DX, DX
 	JZ               store
-	VMOVUPS          (DX), Z6
-	VADDPS           Z6, Z0, Z0
-	VADDPS           Z6, Z1, Z1
-	VADDPS           Z6, Z2, Z2
-	VADDPS           Z6, Z3, Z3
-	VADDPS           Z6, Z4, Z4
-	VADDPS           Z6, Z5, Z5
+	VMOVUPS          (DX), Z7
+	VADDPS           Z7, Z0, Z0
+	VADDPS           Z7, Z1, Z1
+	VADDPS           Z7, Z2, Z2
+	VADDPS           Z7, Z3, Z3
+	VADDPS           Z7, Z4, Z4
+	VADDPS           Z7, Z5, Z5
 
 store:
 	MOVQ    CX, R12
@@ -11640,8 +11874,8 @@ next:
 	VZEROUPPER
 	RET
 
-// func pair512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·pair512g16minx6(SB), NOSPLIT, $0-64
+// func pair512g16minx6(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·pair512g16minx6(SB), NOSPLIT, $0-72
 	MOVQ  w+0(FP), AX
 	MOVQ  acts+8(FP), R9
 	MOVQ  sums16+16(FP), R15
@@ -11656,21 +11890,43 @@ TEXT ·pair512g16minx6(SB), NOSPLIT, $0-64
 	MOVQ  R13, R11
 
 rows:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	MOVQ   R9, BX
-	MOVQ   R15, R14
-	MOVQ   SI, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z11, Z11, Z11
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Z0
+	VMOVUPS 64(R12), Z6
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z1
+	VMOVUPS 64(R12), Z7
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z2
+	VMOVUPS 64(R12), Z8
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z3
+	VMOVUPS 64(R12), Z9
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z4
+	VMOVUPS 64(R12), Z10
+	ADDQ    R8, R12
+	VMOVUPS (R12), Z5
+	VMOVUPS 64(R12), Z11
+
+begun:
+	MOVQ R9, BX
+	MOVQ R15, R14
+	MOVQ SI, R10
 
 block:
 	LEAQ         (AX)(R11*1), R13
@@ -21163,8 +21419,8 @@ again:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g32x1(SB), NOSPLIT, $0-64
+// func tileAVX2g32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g32x1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -21176,10 +21432,16 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -21247,8 +21509,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g32x2(SB), NOSPLIT, $0-64
+// func tileAVX2g32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g32x2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -21260,11 +21522,19 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 72(BX), Y4
@@ -21369,8 +21639,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g32x4(SB), NOSPLIT, $0-64
+// func tileAVX2g32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g32x4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -21382,13 +21652,25 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 144(BX), Y4
@@ -21567,8 +21849,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g32minx1(SB), NOSPLIT, $0-64
+// func tileAVX2g32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g32minx1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -21580,10 +21862,16 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -21654,8 +21942,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g32minx2(SB), NOSPLIT, $0-64
+// func tileAVX2g32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g32minx2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -21667,11 +21955,19 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 72(BX), Y4
@@ -21781,8 +22077,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g32minx4(SB), NOSPLIT, $0-64
+// func tileAVX2g32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g32minx4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -21794,13 +22090,25 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 144(BX), Y4
@@ -21988,8 +22296,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g16x1(SB), NOSPLIT, $0-64
+// func tileAVX2g16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g16x1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -22001,11 +22309,17 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -22081,8 +22395,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g16x2(SB), NOSPLIT, $0-64
+// func tileAVX2g16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g16x2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -22094,12 +22408,20 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -22218,8 +22540,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g16x4(SB), NOSPLIT, $0-64
+// func tileAVX2g16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g16x4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -22231,14 +22553,26 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -22443,8 +22777,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g16minx1(SB), NOSPLIT, $0-64
+// func tileAVX2g16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g16minx1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -22456,11 +22790,17 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -22542,8 +22882,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g16minx2(SB), NOSPLIT, $0-64
+// func tileAVX2g16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g16minx2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -22555,12 +22895,20 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -22689,8 +23037,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2g16minx4(SB), NOSPLIT, $0-64
+// func tileAVX2g16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2g16minx4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -22702,14 +23050,26 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -32703,8 +33063,8 @@ again:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg32x1(SB), NOSPLIT, $0-64
+// func tileVNNIg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg32x1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -32716,10 +33076,16 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -32798,8 +33164,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg32x2(SB), NOSPLIT, $0-64
+// func tileVNNIg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg32x2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -32811,11 +33177,19 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 72(BX), Y4
@@ -32942,8 +33316,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg32x4(SB), NOSPLIT, $0-64
+// func tileVNNIg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg32x4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -32955,13 +33329,25 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 144(BX), Y4
@@ -33184,8 +33570,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg32minx1(SB), NOSPLIT, $0-64
+// func tileVNNIg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg32minx1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -33197,10 +33583,16 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -33282,8 +33674,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg32minx2(SB), NOSPLIT, $0-64
+// func tileVNNIg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg32minx2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -33295,11 +33687,19 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 72(BX), Y4
@@ -33431,8 +33831,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg32minx4(SB), NOSPLIT, $0-64
+// func tileVNNIg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg32minx4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -33444,13 +33844,25 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 144(BX), Y4
@@ -33682,8 +34094,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg16x1(SB), NOSPLIT, $0-64
+// func tileVNNIg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg16x1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -33695,11 +34107,17 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -33785,8 +34203,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg16x2(SB), NOSPLIT, $0-64
+// func tileVNNIg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg16x2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -33798,12 +34216,20 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -33942,8 +34368,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg16x4(SB), NOSPLIT, $0-64
+// func tileVNNIg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg16x4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -33955,14 +34381,26 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -34207,8 +34645,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg16minx1(SB), NOSPLIT, $0-64
+// func tileVNNIg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg16minx1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -34220,11 +34658,17 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -34316,8 +34760,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg16minx2(SB), NOSPLIT, $0-64
+// func tileVNNIg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg16minx2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -34329,12 +34773,20 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -34483,8 +34935,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileVNNIg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileVNNIg16minx4(SB), NOSPLIT, $0-64
+// func tileVNNIg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileVNNIg16minx4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -34496,14 +34948,26 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	MOVQ   sums16+16(FP), R14
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	MOVQ sums16+16(FP), R14
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPBROADCASTD (R14), Y4
@@ -34766,8 +35230,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2wideg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2wideg32x1(SB), NOSPLIT, $0-64
+// func tileAVX2wideg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2wideg32x1(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -34779,10 +35243,16 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -34869,8 +35339,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2wideg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2wideg32x2(SB), NOSPLIT, $0-64
+// func tileAVX2wideg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2wideg32x2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -34882,11 +35352,19 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -35021,8 +35499,8 @@ store:
 	VZEROUPPER
 	RET
 
-// func tileAVX2wideg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileAVX2wideg32x4(SB), NOSPLIT, $0-64
+// func tileAVX2wideg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileAVX2wideg32x4(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ out+24(FP), CX
 	MOVQ bias+32(FP), DX
@@ -35034,13 +35512,25 @@ rows:
 	XORQ SI, SI
 
 half:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   acts+8(FP), BX
-	LEAQ   (AX)(SI*1), R13
-	MOVQ   blocks+40(FP), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	CMPQ    join+64(FP), $0x00
+	JEQ     begun
+	MOVQ    CX, R12
+	VMOVUPS (R12), Y0
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y1
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y2
+	ADDQ    R8, R12
+	VMOVUPS (R12), Y3
+
+begun:
+	MOVQ acts+8(FP), BX
+	LEAQ (AX)(SI*1), R13
+	MOVQ blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4

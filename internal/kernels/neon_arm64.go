@@ -267,62 +267,62 @@ func expandNEONMXFP4(w *byte, dst *byte, blocks int, rowBlocks int)
 // tileNEONg32x1 multiplies row blocks of expanded weights with a tile of one token.
 //
 //go:noescape
-func tileNEONg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg32x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileNEONg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg32x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileNEONg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg32minx1 multiplies row blocks of expanded weights with a tile of one token.
 //
 //go:noescape
-func tileNEONg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg32minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileNEONg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg32minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileNEONg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg16x1 multiplies row blocks of expanded weights with a tile of one token.
 //
 //go:noescape
-func tileNEONg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg16x2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileNEONg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg16x4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileNEONg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg16minx1 multiplies row blocks of expanded weights with a tile of one token.
 //
 //go:noescape
-func tileNEONg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg16minx2 multiplies row blocks of expanded weights with a tile of 2 tokens.
 //
 //go:noescape
-func tileNEONg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // tileNEONg16minx4 multiplies row blocks of expanded weights with a tile of 4 tokens.
 //
 //go:noescape
-func tileNEONg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+func tileNEONg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
 
 // quantizeNEON quantises a token into its lane of the records.
 //

@@ -14761,8 +14761,8 @@ block:
 	BNE row
 	RET
 
-// func tileNEONg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg32x1(SB), NOSPLIT, $0-64
+// func tileNEONg32x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg32x1(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -14778,6 +14778,13 @@ row:
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -14877,8 +14884,8 @@ store0:
 	BNE row
 	RET
 
-// func tileNEONg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg32x2(SB), NOSPLIT, $0-64
+// func tileNEONg32x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg32x2(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -14898,6 +14905,16 @@ row:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad4015a4 // ldp q4, q5, [x13]
+	WORD $0xad411da6 // ldp q6, q7, [x13, #32]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -15055,8 +15072,8 @@ store0:
 	BNE row
 	RET
 
-// func tileNEONg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg32x4(SB), NOSPLIT, $0-64
+// func tileNEONg32x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg32x4(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -15076,6 +15093,18 @@ row:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	ADD R7, R13, R13
+	WORD $0xad400da2 // ldp q2, q3, [x13]
+	ADD R7, R13, R13
+	WORD $0xad4015a4 // ldp q4, q5, [x13]
+	ADD R7, R13, R13
+	WORD $0xad401da6 // ldp q6, q7, [x13]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -15228,6 +15257,18 @@ store0:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun1
+	MOVD R3, R13
+	WORD $0xad4105a0 // ldp q0, q1, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad4115a4 // ldp q4, q5, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad411da6 // ldp q6, q7, [x13, #32]
+
+begun1:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -15379,8 +15420,8 @@ store1:
 	BNE row
 	RET
 
-// func tileNEONg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg32minx1(SB), NOSPLIT, $0-64
+// func tileNEONg32minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg32minx1(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -15396,6 +15437,13 @@ row:
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -15502,8 +15550,8 @@ store0:
 	BNE row
 	RET
 
-// func tileNEONg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg32minx2(SB), NOSPLIT, $0-64
+// func tileNEONg32minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg32minx2(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -15523,6 +15571,16 @@ row:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad4015a4 // ldp q4, q5, [x13]
+	WORD $0xad411da6 // ldp q6, q7, [x13, #32]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -15691,8 +15749,8 @@ store0:
 	BNE row
 	RET
 
-// func tileNEONg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg32minx4(SB), NOSPLIT, $0-64
+// func tileNEONg32minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg32minx4(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -15712,6 +15770,18 @@ row:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	ADD R7, R13, R13
+	WORD $0xad400da2 // ldp q2, q3, [x13]
+	ADD R7, R13, R13
+	WORD $0xad4015a4 // ldp q4, q5, [x13]
+	ADD R7, R13, R13
+	WORD $0xad401da6 // ldp q6, q7, [x13]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -15874,6 +15944,18 @@ store0:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun1
+	MOVD R3, R13
+	WORD $0xad4105a0 // ldp q0, q1, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad4115a4 // ldp q4, q5, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad411da6 // ldp q6, q7, [x13, #32]
+
+begun1:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -16035,8 +16117,8 @@ store1:
 	BNE row
 	RET
 
-// func tileNEONg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg16x1(SB), NOSPLIT, $0-64
+// func tileNEONg16x1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg16x1(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -16052,6 +16134,13 @@ row:
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -16171,8 +16260,8 @@ store0:
 	BNE row
 	RET
 
-// func tileNEONg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg16x2(SB), NOSPLIT, $0-64
+// func tileNEONg16x2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg16x2(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -16192,6 +16281,16 @@ row:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad4015a4 // ldp q4, q5, [x13]
+	WORD $0xad411da6 // ldp q6, q7, [x13, #32]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -16385,8 +16484,8 @@ store0:
 	BNE row
 	RET
 
-// func tileNEONg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg16x4(SB), NOSPLIT, $0-64
+// func tileNEONg16x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg16x4(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -16406,6 +16505,18 @@ row:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	ADD R7, R13, R13
+	WORD $0xad400da2 // ldp q2, q3, [x13]
+	ADD R7, R13, R13
+	WORD $0xad4015a4 // ldp q4, q5, [x13]
+	ADD R7, R13, R13
+	WORD $0xad401da6 // ldp q6, q7, [x13]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -16593,6 +16704,18 @@ store0:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun1
+	MOVD R3, R13
+	WORD $0xad4105a0 // ldp q0, q1, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad4115a4 // ldp q4, q5, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad411da6 // ldp q6, q7, [x13, #32]
+
+begun1:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -16779,8 +16902,8 @@ store1:
 	BNE row
 	RET
 
-// func tileNEONg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg16minx1(SB), NOSPLIT, $0-64
+// func tileNEONg16minx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg16minx1(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -16796,6 +16919,13 @@ row:
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -16929,8 +17059,8 @@ store0:
 	BNE row
 	RET
 
-// func tileNEONg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg16minx2(SB), NOSPLIT, $0-64
+// func tileNEONg16minx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg16minx2(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -16950,6 +17080,16 @@ row:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad4015a4 // ldp q4, q5, [x13]
+	WORD $0xad411da6 // ldp q6, q7, [x13, #32]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -17165,8 +17305,8 @@ store0:
 	BNE row
 	RET
 
-// func tileNEONg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
-TEXT ·tileNEONg16minx4(SB), NOSPLIT, $0-64
+// func tileNEONg16minx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int, join int)
+TEXT ·tileNEONg16minx4(SB), NOSPLIT, $0-72
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -17186,6 +17326,18 @@ row:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun0
+	MOVD R3, R13
+	WORD $0xad4005a0 // ldp q0, q1, [x13]
+	ADD R7, R13, R13
+	WORD $0xad400da2 // ldp q2, q3, [x13]
+	ADD R7, R13, R13
+	WORD $0xad4015a4 // ldp q4, q5, [x13]
+	ADD R7, R13, R13
+	WORD $0xad401da6 // ldp q6, q7, [x13]
+
+begun0:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10
@@ -17393,6 +17545,18 @@ store0:
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	MOVD join+64(FP), R13
+	CBZ R13, begun1
+	MOVD R3, R13
+	WORD $0xad4105a0 // ldp q0, q1, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad410da2 // ldp q2, q3, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad4115a4 // ldp q4, q5, [x13, #32]
+	ADD R7, R13, R13
+	WORD $0xad411da6 // ldp q6, q7, [x13, #32]
+
+begun1:
 	MOVD R0, R14
 	MOVD R1, R9
 	MOVD R2, R10

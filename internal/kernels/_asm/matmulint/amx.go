@@ -118,15 +118,6 @@ func (m *matrixAMX) name() string { return tileName("matrixAMX", m.group, m.min,
 // groups is the number of products of a block.
 func (m *matrixAMX) groups() int { return 32 / m.group }
 
-// param is a parameter in memory, which is where those used once in a row block stay.
-func param(name string) operand.Op {
-	a, err := build.Param(name).Resolve()
-	if err != nil {
-		panic(err)
-	}
-	return a.Addr
-}
-
 func (m *matrixAMX) function() {
 	config := m.config()
 	build.TEXT(m.name(), attr.NOSPLIT, "func(w, acts, sums16, out, bias, ring *byte, blocks, n, outStride, tokens, join int)")

@@ -411,11 +411,8 @@ func halves256(f *format, start, head, body, end func()) {
 	})
 }
 
-// start256 begins with the first block of the activations and empty accumulators.
-func start256(group int, acc []reg.VecPhysical) {
-	for _, a := range acc {
-		op("VXORPS", a, a, a)
-	}
+// start256 begins with the first block of the activations.
+func start256(group int) {
 	build.Load(build.Param("acts"), regX)
 	if group == 16 {
 		build.Load(build.Param("sums16"), regX16)
@@ -443,8 +440,8 @@ func store256(acc []reg.VecPhysical, tmp reg.VecPhysical) {
 }
 
 // product256 is product without what it loads again and again.
-func product256(name, doc string) {
-	build.TEXT(name, attr.NOSPLIT, "func(w, acts, sums16, out, bias *byte, blocks, n, outStride int)")
+func product256(name, params, doc string) {
+	build.TEXT(name, attr.NOSPLIT, "func("+params+")")
 	build.Pragma("noescape")
 	build.Doc(name + " " + doc)
 	build.Load(build.Param("w"), regW)
@@ -456,12 +453,15 @@ func product256(name, doc string) {
 }
 
 func vec256(mode mode256, f *format, c int) {
-	product256(fmt.Sprintf("vec%s%sx%d", mode.name, f.name, c), fmt.Sprintf("multiplies packed weights with the activations of %d tokens.", c))
+	product256(fmt.Sprintf("vec%s%sx%d", mode.name, f.name, c), productParams, fmt.Sprintf("multiplies packed weights with the activations of %d tokens.", c))
 	l := newLanes256(mode, f, c)
 	l.loadTable()
 	wide := f.wide() && !mode.vnni
 	halves256(f, func() {
-		start256(f.group, l.acc)
+		for _, a := range l.acc {
+			op("VXORPS", a, a, a)
+		}
+		start256(f.group)
 		fetchResults(c)
 	}, l.head, func() {
 		fetch(regQuants, f.blockBytes())
@@ -537,12 +537,13 @@ func tile256(mode mode256, group int, minimum, wide bool, c int) {
 	case wide:
 		name, zero = tileName("tile"+mode.name+"wide", group, minimum, c), 0
 	}
-	product256(name, fmt.Sprintf("multiplies row blocks of expanded weights with a tile of %d tokens.", c))
+	product256(name, partParams, fmt.Sprintf("multiplies row blocks of expanded weights with a tile of %d tokens.", c))
 	l := newLanes256(mode, nil, c)
 	rowLoop(func() {
 		op("XORQ", regHalf, regHalf)
 		build.Label("half")
-		start256(group, l.acc)
+		begin("VXORPS", byToken(l.acc, c), 32)
+		start256(group)
 		op("LEAQ", operand.Mem{Base: regW, Index: regHalf, Scale: 1}, regQuants)
 		build.Load(build.Param("blocks"), regLeft)
 		build.Label("block")

@@ -278,18 +278,31 @@ func rowLoop(body func()) {
 	build.RET()
 }
 
-// store512 adds the bias to the accumulators and stores them.
-func store512(acc []reg.VecPhysical, tmp reg.VecPhysical) {
+// byToken splits registers among c tokens, for each of which there is one of each row block.
+func byToken(regs []reg.VecPhysical, c int) [][]reg.VecPhysical {
+	tokens := make([][]reg.VecPhysical, c)
+	for i, r := range regs {
+		tokens[i%c] = append(tokens[i%c], r)
+	}
+	return tokens
+}
+
+// store512 adds the bias to the accumulators of each token and stores them.
+func store512(acc [][]reg.VecPhysical, tmp []reg.VecPhysical) {
 	op("TESTQ", regBias, regBias)
 	build.JZ(operand.LabelRef("store"))
-	op("VMOVUPS", mem(regBias, 0), tmp)
-	for _, a := range acc {
-		op("VADDPS", tmp, a, a)
+	for r := range acc[0] {
+		op("VMOVUPS", mem(regBias, 64*r), tmp[r])
+		for _, token := range acc {
+			op("VADDPS", tmp[r], token[r], token[r])
+		}
 	}
 	build.Label("store")
 	op("MOVQ", regOut, regPtr)
-	for i, a := range acc {
-		op("VMOVUPS", a, mem(regPtr, 0))
+	for i, token := range acc {
+		for r, a := range token {
+			op("VMOVUPS", a, mem(regPtr, 64*r))
+		}
 		if i+1 < len(acc) {
 			op("ADDQ", regStride, regPtr)
 		}
@@ -361,7 +374,7 @@ func (m *columns512) minimum(min reg.VecPhysical) {
 }
 
 func vec512(f *format, c int) {
-	product(fmt.Sprintf("vec512%sx%d", f.name, c), "multiplies packed weights with the activations of "+fmt.Sprint(c)+" tokens.")
+	product(fmt.Sprintf("vec512%sx%d", f.name, c), productParams, "multiplies packed weights with the activations of "+fmt.Sprint(c)+" tokens.")
 	p := pool512(32)
 	u := newWeights512(f, &p)
 	acc, sums, tmp := zmm[:c], zmm[c:c+max(2, c)], zmm[c+max(2, c):c+max(2, c)+2]
@@ -394,7 +407,7 @@ func vec512(f *format, c int) {
 			op("ADDQ", operand.U32(f.blockBytes()), regW)
 			nextRecord(c, f.group)
 		})
-		store512(acc, tmp[0])
+		store512(byToken(acc, c), tmp)
 		nextRows(1)
 	})
 }
@@ -460,12 +473,12 @@ func tileName(prefix string, group int, minimum bool, c int) string {
 	return fmt.Sprintf("%sg%dx%d", prefix, group, c)
 }
 
-// tileLoop runs body for every block of every row block or pair, and store after each.
-func tileLoop(c, group int, minimum bool, acc []reg.VecPhysical, body, store func()) {
+// tileLoop runs body for every block of every row block or pair, and store after each. The accumulators are those of a
+// token's row blocks, token after token.
+func tileLoop(group int, minimum bool, acc [][]reg.VecPhysical, body, store func()) {
+	c := len(acc)
 	rowLoop(func() {
-		for _, a := range acc {
-			op("VPXORD", a, a, a)
-		}
+		begin("VPXORD", acc, 64)
 		firstRecord(group)
 		op("MOVQ", regBlocks, regLeft)
 		build.Label("block")
@@ -479,7 +492,7 @@ func tileLoop(c, group int, minimum bool, acc []reg.VecPhysical, body, store fun
 }
 
 func tile512(group int, minimum bool, c int) {
-	product(tileName("tile512", group, minimum, c), fmt.Sprintf("multiplies row blocks of expanded weights with a tile of %d tokens.", c))
+	product(tileName("tile512", group, minimum, c), partParams, fmt.Sprintf("multiplies row blocks of expanded weights with a tile of %d tokens.", c))
 	acc := zmm[:c]
 	w := zmm[32-group/4:]
 	free := zmm[c : 32-group/4]
@@ -488,7 +501,7 @@ func tile512(group int, minimum bool, c int) {
 	if len(sums) > 8 {
 		sums = sums[:8]
 	}
-	tileLoop(c, group, minimum, acc, func() {
+	tileLoop(group, minimum, byToken(acc, c), func() {
 		for h := range 32 / group {
 			for i := range w {
 				op("VMOVDQU64", mem(regW, 256*h+64*i), w[i])
@@ -502,7 +515,7 @@ func tile512(group int, minimum bool, c int) {
 			}
 		}
 	}, func() {
-		store512(acc, scale)
+		store512(byToken(acc, c), tmp)
 		nextRows(1)
 	})
 }
@@ -516,7 +529,7 @@ const maxTile512 = 6
 // loads, not products, are what a tile of one row block waits for.
 func pair512(group int, minimum bool) {
 	const c, batch = maxTile512, maxTile512
-	product(tileName("pair512", group, minimum, c), fmt.Sprintf("multiplies pairs of row blocks of expanded weights with a tile of %d tokens.", c))
+	product(tileName("pair512", group, minimum, c), partParams, fmt.Sprintf("multiplies pairs of row blocks of expanded weights with a tile of %d tokens.", c))
 	acc := [2][]reg.VecPhysical{zmm[:c], zmm[c : 2*c]}
 	sums := [2][]reg.VecPhysical{zmm[2*c : 2*c+batch], zmm[2*c+batch : 2*c+2*batch]}
 	free := zmm[2*c+2*batch:]
@@ -527,7 +540,7 @@ func pair512(group int, minimum bool) {
 	op("IMULQ", operand.U32(expBytes(group, minimum)), second)
 	distance := reg.R11
 	op("MOVQ", second, distance)
-	tileLoop(c, group, minimum, zmm[:2*c], func() {
+	tileLoop(group, minimum, byToken(zmm[:2*c], c), func() {
 		op("LEAQ", operand.Mem{Base: regW, Index: distance, Scale: 1}, second)
 		for h := range 32 / group {
 			for r := range 2 {
@@ -576,29 +589,8 @@ func pair512(group int, minimum bool) {
 			}
 		}
 	}, func() {
-		storePair512(acc, tmp)
+		store512(byToken(zmm[:2*c], c), tmp)
 		op("ADDQ", distance, regW) // the second row block lies before the next pair
 		nextRows(2)
 	})
-}
-
-func storePair512(acc [2][]reg.VecPhysical, tmp []reg.VecPhysical) {
-	op("TESTQ", regBias, regBias)
-	build.JZ(operand.LabelRef("store"))
-	for r := range 2 {
-		op("VMOVUPS", mem(regBias, 64*r), tmp[r])
-		for _, a := range acc[r] {
-			op("VADDPS", tmp[r], a, a)
-		}
-	}
-	build.Label("store")
-	op("MOVQ", regOut, regPtr)
-	for i := range acc[0] {
-		for r := range 2 {
-			op("VMOVUPS", acc[r][i], mem(regPtr, 64*r))
-		}
-		if i+1 < len(acc[0]) {
-			op("ADDQ", regStride, regPtr)
-		}
-	}
 }

@@ -58,9 +58,15 @@ var (
 	regX160   = reg.R15 // sums of 16 activations of the first block
 )
 
+// The parameters of functions that multiply packed and expanded weights.
+const (
+	productParams = "w, acts, sums16, out, bias *byte, blocks, n, outStride int"
+	partParams    = "w, acts, sums16, out, bias *byte, blocks, n, outStride, join int"
+)
+
 // product begins a function that multiplies n row blocks or pairs of them.
-func product(name, doc string) {
-	build.TEXT(name, attr.NOSPLIT, "func(w, acts, sums16, out, bias *byte, blocks, n, outStride int)")
+func product(name, params, doc string) {
+	build.TEXT(name, attr.NOSPLIT, "func("+params+")")
 	build.Pragma("noescape")
 	build.Doc(name + " " + doc)
 	for _, p := range []struct {
@@ -70,6 +76,37 @@ func product(name, doc string) {
 		build.Load(build.Param(p.name), p.reg)
 	}
 	op("SHLQ", imm(2), regStride)
+}
+
+// param is a parameter in memory, which is where those used once in a row block stay.
+func param(name string) operand.Op {
+	a, err := build.Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return a.Addr
+}
+
+// begin sets the accumulators of a part of a row to 0 or, to join what there is, to the results so far: those of a token
+// lie one after the other, size bytes apart.
+func begin(zero string, acc [][]reg.VecPhysical, size int) {
+	for _, token := range acc {
+		for _, a := range token {
+			op(zero, a, a, a)
+		}
+	}
+	op("CMPQ", param("join"), imm(0))
+	build.JEQ(operand.LabelRef("begun"))
+	op("MOVQ", regOut, regPtr)
+	for i, token := range acc {
+		for r, a := range token {
+			op("VMOVUPS", mem(regPtr, size*r), a)
+		}
+		if i+1 < len(acc) {
+			op("ADDQ", regStride, regPtr)
+		}
+	}
+	build.Label("begun")
 }
 
 // How far ahead of the weights in use memory is asked for more: first by the second-level cache,

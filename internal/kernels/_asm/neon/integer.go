@@ -421,11 +421,15 @@ func (k *kernel) min(h int) {
 	}
 }
 
-const productParams = "w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int"
+// The parameters of functions that multiply packed and expanded weights.
+const (
+	productParams = "w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int"
+	partParams    = productParams + ", join int"
+)
 
-// product writes a function that multiplies row blocks: body multiplies a block whose weights
+// product writes a function that multiplies row blocks: begin sets the accumulators, body multiplies a block whose weights
 // are at regCursor, step bytes from the next, head bytes of a super-block apart.
-func (k *kernel) product(group, step int, body func()) {
+func (k *kernel) product(group, step int, begin, body func()) {
 	head := 0
 	if k.f != nil {
 		head = k.f.headBytes()
@@ -437,9 +441,7 @@ func (k *kernel) product(group, step int, body func()) {
 	k.label("row")
 	for k.pass = range 4 / k.v {
 		name := func(s string) string { return fmt.Sprint(s, k.pass) }
-		for _, a := range k.acc {
-			k.zero(a)
-		}
+		begin()
 		k.ins("MOVD R%d, R%d", regW, regCursor)
 		k.ins("MOVD R%d, R%d", regActs, regX)
 		k.ins("MOVD R%d, R%d", regSums, regX16)
@@ -474,6 +476,29 @@ func (k *kernel) product(group, step int, body func()) {
 	k.add(64, regOut)
 	k.again(1, regRows, "row")
 	k.ret()
+}
+
+// clear sets the accumulators to 0.
+func (k *kernel) clear() {
+	for _, a := range k.acc {
+		k.zero(a)
+	}
+}
+
+// join sets the accumulators to 0 or, to join what there is, to the results so far.
+func (k *kernel) join() {
+	label := fmt.Sprint("begun", k.pass)
+	k.clear()
+	k.arg("join", regPtr)
+	k.ins("CBZ R%d, %s", regPtr, label)
+	k.ins("MOVD R%d, R%d", regOut, regPtr)
+	for t := range k.c {
+		k.loadAll(k.acc[t*k.v:][:k.v], regPtr, 16*k.v*k.pass)
+		if t < k.c-1 {
+			k.ins("ADD R%d, R%d, R%d", regStride, regPtr, regPtr)
+		}
+	}
+	k.label(label)
 }
 
 // finish adds the bias and stores the results of a pass.
@@ -524,7 +549,7 @@ func (p *program) vector(f *format, c int) {
 	fn := p.text(fmt.Sprintf("vecNEON%sx%d", f.name, c), "multiplies packed weights with the activations of "+tokens(c)+".", productParams, "")
 	k := newKernel(fn, f, c)
 	k.constants()
-	k.product(f.group, f.blockBytes(), func() {
+	k.product(f.group, f.blockBytes(), k.clear, func() {
 		k.loadActs()
 		for h := range f.groups() {
 			k.init(h)
@@ -599,9 +624,9 @@ func (p *program) tile(group int, min bool, c int) {
 	if min {
 		name = fmt.Sprintf("tileNEONg%dminx%d", group, c)
 	}
-	fn := p.text(name, "multiplies row blocks of expanded weights with a tile of "+tokens(c)+".", productParams, "")
+	fn := p.text(name, "multiplies row blocks of expanded weights with a tile of "+tokens(c)+".", partParams, "")
 	k := newKernel(fn, nil, c)
-	k.product(group, expBytes(group, min), func() {
+	k.product(group, expBytes(group, min), k.join, func() {
 		at := 16 * k.v * k.pass
 		k.loadActs()
 		for h := range 32 / group {
