@@ -1,6 +1,11 @@
 package kernels
 
-import "math"
+import (
+	"math"
+	"unsafe"
+
+	"github.com/minfer/minfer/internal/mmap"
+)
 
 // BlockSize is the number of activations that share a scale.
 const BlockSize = 32
@@ -154,5 +159,20 @@ func grow[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
 	}
+	return s[:n]
+}
+
+// growLarge is grow for bytes of which all are passed through again and again: from 128 KB on they lie
+// in huge pages, where the system has them.
+func growLarge(s []byte, n int) []byte {
+	const huge = 2 << 20
+	if cap(s) >= n || n < huge/16 {
+		return grow(s, n)
+	}
+	size := (n + huge - 1) / huge * huge
+	s = make([]byte, size+huge)
+	at := -uintptr(unsafe.Pointer(unsafe.SliceData(s))) % huge
+	s = s[at:][:size:size]
+	mmap.WantHuge(s)
 	return s[:n]
 }

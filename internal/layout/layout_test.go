@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"internal/grammar":      {},
 	"internal/fetch":        {"gguf"},
 	"internal/graphtest":    {"graph"},
-	"internal/kernels":      {"internal/quant"},
+	"internal/kernels":      {"internal/mmap", "internal/quant"},
 	"internal/kvcells":      {},
 	"internal/layout":       {},
 	"internal/mmap":         {},
