@@ -41,7 +41,7 @@ func newViewer(s *settings) (*viewer, error) {
 		title = nameOf(s.model)
 	}
 	v.add(title, s.model, s.backends)
-	v.add("without fused operations", s.model, s.backends, minfer.WithFusion(graph.Fusion{}))
+	v.add("unfused", s.model, s.backends, minfer.WithFusion(graph.Fusion{}))
 	if s.against != "" {
 		v.add(nameOf(s.against), s.against, s.backends)
 	}

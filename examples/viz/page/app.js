@@ -21,7 +21,7 @@ class App {
   busy = false;
 
   constructor() {
-    this.view = new View($('graph'), { select: (name) => this.select(name), tip: (text, e) => this.tip(text, e) });
+    this.view = new View($('graph'), { select: (name) => this.select(name), tip: (text, e) => this.tip(text, e), below: () => $('legend').offsetHeight + 14 });
     this.go = (at) => {
       this.at = Math.max(0, Math.min(this.run.steps.length - 1, at));
       this.following = this.at === this.run.steps.length - 1;
@@ -187,7 +187,7 @@ class App {
       return el('span', {}, i, text);
     };
     const legends = {
-      op: () => families.slice(0, -1).map(([name, fill]) => dot(fill, name)),
+      op: () => families.filter(([, , ops]) => this.step?.schedule.nodes.some((n) => ops.includes(n.op))).map(([name, fill]) => dot(fill, name)),
       device: () => [...(this.step ? [...this.devices()].map(([d, fill]) => dot(fill, d)) : []), this.step?.schedule.copies.size > 0 && el('span', { class: 'copied' }, 'copied')],
       time: () => [dot(heat(0), 'quick'), dot(heat(0.5), ''), dot(heat(1), 'slowest of the step')],
       size: () => [dot(cool(0), 'rms 0.001'), dot(cool(0.6), '1'), dot(cool(1), '100')],

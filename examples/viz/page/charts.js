@@ -103,14 +103,17 @@ export function line(values, at, text, choose) {
   return chart;
 }
 
-// diverging colours a value between -1 and 1: blue, white, red.
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const mix = (a, b, t) => a.map((c, i) => c + (b[i] - c) * t);
+
+// diverging colours a value between -1 and 1: blue, what the page is like, red.
 const diverging = (t) => {
   if (Number.isNaN(t)) return [40, 200, 60];
-  const c = Math.min(1, Math.abs(t)) ** 0.7;
-  return t < 0 ? [245 - 205 * c, 245 - 125 * c, 245 - 55 * c] : [245 - 45 * c, 245 - 190 * c, 245 - 195 * c];
+  const [below, zero, above] = dark.matches ? [[90, 170, 250], [38, 46, 55], [250, 105, 95]] : [[40, 120, 190], [245, 245, 245], [200, 55, 50]];
+  return mix(zero, t < 0 ? below : above, Math.min(1, Math.abs(t)) ** 0.7);
 };
 
-// heatMap draws rows of values, blue below 0, white at it, red above; what is no number is green.
+// heatMap draws rows of values, blue below 0, red above; what is no number is green.
 // A single row is folded into a square.
 export function heatMap(values, columns, rows) {
   if (rows === 1 && columns > 96) {
@@ -130,10 +133,8 @@ export function heatMap(values, columns, rows) {
 
 // Colours of attention by weight, as the bytes of a pixel, and that of keys that come after the query.
 const pixel = (...rgba) => new Uint32Array(new Uint8ClampedArray(rgba).buffer)[0];
-const inks = Uint32Array.from({ length: 256 }, (_, w) => {
-  const t = Math.sqrt(w / 255);
-  return pixel(255 - 235 * t, 252 - 160 * t, 240 - 95 * t, 255);
-});
+const inksFrom = (none, all) => Uint32Array.from({ length: 256 }, (_, w) => pixel(...mix(none, all, Math.sqrt(w / 255)), 255));
+const inksOf = { light: inksFrom([255, 252, 240], [20, 92, 145]), dark: inksFrom([30, 38, 48], [150, 230, 255]) };
 const later = pixel(128, 128, 140, 40);
 
 // attentionMap draws weights by query, downwards, and key, to the right. Within limit pixels each way,
@@ -149,6 +150,7 @@ export function attentionMap(rows, positions, limit) {
     else for (let k = 0; k < weights.length; k++) strongest[from + Math.floor(k / step)] = Math.max(strongest[from + Math.floor(k / step)], weights[k]);
   }
   const canvas = el('canvas', { class: 'heat', width: across, height: across, role: 'img', 'aria-label': 'Attention by query and key' });
+  const inks = dark.matches ? inksOf.dark : inksOf.light;
   const c = canvas.getContext('2d'), image = c.createImageData(across, across), pixels = new Uint32Array(image.data.buffer);
   for (let q = 0; q < across; q++) {
     if (!known[q]) continue;

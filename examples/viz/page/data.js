@@ -94,7 +94,8 @@ export class Run {
   // to look whether what a trace refers to is there.
   take(line) {
     const r = JSON.parse(line);
-    if (!this.header && (r?.kind !== 'header' || r.format !== 'minfer-trace' || r.version !== 1)) {
+    demand(typeof r?.kind === 'string', 'This is no record of a trace.');
+    if (!this.header && (r.kind !== 'header' || r.format !== 'minfer-trace' || r.version !== 1)) {
       throw new Error('This is no trace of minfer, or one of another version.');
     }
     sound[r.kind]?.(r, this);
@@ -135,7 +136,8 @@ const demand = (holds, what) => {
 };
 const whole = (x) => Number.isInteger(x) && x >= 0;
 const list = (x, of) => Array.isArray(x) && x.every(of);
-const candidate = (c) => typeof c?.text === 'string';
+const numeric = (x) => x === undefined || typeof number(x) === 'number';
+const candidate = (c) => typeof c?.text === 'string' && numeric(c.logit) && numeric(c.prob);
 
 // sound checks the records that others lean on.
 const sound = {
@@ -151,18 +153,20 @@ const sound = {
     demand(list(r.tokens, whole) && list(r.positions, whole) && r.positions.length === r.tokens.length && r.tokens.length > 0, `Pass ${r.pass} lacks tokens or their positions.`);
     for (const n of r.nodes || []) {
       demand(nodes[n.node], `Pass ${r.pass} has a node ${n.node}, and its graph has none.`);
-      const { sample: s, attention: a } = n;
-      demand(!s || (s.rows?.length > 0 && s.values?.length % s.rows.length === 0), `Pass ${r.pass}, node ${n.node}: the sample is not of its rows.`);
+      const { stats: t, histogram: h, sample: s, attention: a } = n;
+      demand(numeric(n.time) && (!t || [t.min, t.max, t.mean, t.rms, t.nan || 0, t.inf || 0].every(Number.isFinite)) && list(h || [], whole) && list(s?.values || [], numeric), `Pass ${r.pass}, node ${n.node}: what should be a number is none.`);
+      demand(!s || (list(s.rows, whole) && s.rows.length > 0 && s.values?.length % s.rows.length === 0), `Pass ${r.pass}, node ${n.node}: the sample is not of its rows.`);
       demand(!a || a.unavailable || a.heads * a.rows * a.keys === byteCount(a.weights), `Pass ${r.pass}, node ${n.node}: the weights of attention are not of its heads, rows and keys.`);
     }
-    demand(list(r.logits || [], (l) => list(l?.top || [], candidate)), `Pass ${r.pass} has likely tokens without text.`);
+    demand(list(r.logits || [], (l) => list(l?.top || [], candidate)), `Pass ${r.pass} has likely tokens that are none.`);
   },
-  choice: (r) => demand(candidate(r), `At position ${r.position} a token without text is chosen.`),
-  lens: (r) => demand(list(r.layers, (l) => typeof l?.node === 'string' && list(l.top, candidate)), `The lens of pass ${r.pass} has layers without tokens.`),
+  choice: (r) => demand(candidate(r), `At position ${r.position} what is chosen is no token.`),
+  lens: (r) => demand(list(r.layers, (l) => typeof l?.node === 'string' && list(l.top, candidate)), `The lens of pass ${r.pass} has tokens that are none.`),
 };
 
 // number takes what JSON has no number for.
-export const number = (x) => (typeof x === 'string' ? { NaN: NaN, '+Inf': Infinity, '-Inf': -Infinity }[x] : x);
+const numbers = new Map([['NaN', NaN], ['+Inf', Infinity], ['-Inf', -Infinity]]);
+export const number = (x) => (typeof x === 'string' ? numbers.get(x) : x);
 
 // compare measures how far the nodes of two steps are apart: the largest difference of a sampled
 // element or of the root mean square, relative to the latter. Nodes are matched by name. What one

@@ -12,6 +12,7 @@ const svg = (tag, attributes = {}, ...children) => {
 
 const box = { width: 184, height: 42 };
 const layerBox = { width: 250, height: 56 };
+const above = 48; // of the stage, what the controls take
 const frame = { side: 14, top: 28, bottom: 10 };
 
 // Inputs that every layer reads would draw lines everywhere; the panel lists them.
@@ -58,7 +59,8 @@ export class View {
     this.mode = 'op';
     this.selected = null;
     this.listen();
-    new ResizeObserver(() => this.later()).observe(element);
+    this.whole = false; // all is in view, and shall stay so
+    new ResizeObserver(() => (this.whole ? this.setAll(null) : this.later())).observe(element);
   }
 
   // show sets the graph, keeping what is open and where one looks if it is the same kind of graph.
@@ -68,7 +70,7 @@ export class View {
     const kind = this.schedule?.params.Phase;
     this.schedule = schedule;
     this.arrange();
-    if (first) this.fit();
+    if (first || this.whole) this.fit();
     else if (kind !== schedule.params.Phase) this.reveal();
   }
 
@@ -132,7 +134,7 @@ export class View {
       });
       return columns;
     };
-    const w = this.element.clientWidth, h = this.element.clientHeight - 90;
+    const w = this.element.clientWidth, h = this.element.clientHeight - above - this.handlers.below();
     const scale = (columns) => Math.min(w / (columns.length * across), h / (Math.max(...columns.map((c) => c.bottom)) + 40));
     let columns = broken(Infinity);
     for (let parts = 1.5; parts < 24; parts += 0.25) {
@@ -355,6 +357,7 @@ export class View {
   }
 
   toggle(layer) {
+    this.whole = false;
     const before = this.items.find((i) => i.key === `l${layer}` || i.key === `f${layer}`);
     if (!this.expanded.delete(layer)) this.expanded.add(layer);
     this.arrange();
@@ -387,9 +390,10 @@ export class View {
 
   // fit shows all of the graph.
   fit() {
-    const { clientWidth: w, clientHeight: h } = this.element;
-    const scale = Math.min(1.1, w / this.extent.width, (h - 84) / this.extent.height);
-    this.camera = { scale, x: (w - this.extent.width * scale) / 2, y: Math.max(48, (h - 24 - this.extent.height * scale) / 2) };
+    this.whole = true;
+    const w = this.element.clientWidth, h = this.element.clientHeight - above - this.handlers.below();
+    const scale = Math.min(1.1, w / this.extent.width, h / this.extent.height);
+    this.camera = { scale, x: (w - this.extent.width * scale) / 2, y: above + (h - this.extent.height * scale) / 2 };
     this.later();
   }
 
@@ -408,6 +412,7 @@ export class View {
     const { scale } = this.camera, { clientWidth: w, clientHeight: h } = this.element;
     const sx = (i.x + i.width / 2) * scale + this.camera.x, sy = (i.y + i.height / 2) * scale + this.camera.y;
     if (sx > 80 && sx < w - 80 && sy > 70 && sy < h - 70) return;
+    this.whole = false;
     this.camera.x += w / 2 - sx;
     this.camera.y += h / 2 - sy;
     this.later();
@@ -427,6 +432,7 @@ export class View {
     this.element.addEventListener('wheel', (e) => {
       e.preventDefault();
       if (!this.schedule) return;
+      this.whole = false;
       if (e.ctrlKey || e.metaKey || e.altKey || Math.abs(e.deltaY) >= 50 && e.deltaX === 0 && !e.shiftKey) this.zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0016)), at(e));
       else {
         this.camera.x -= e.deltaX;
@@ -444,6 +450,7 @@ export class View {
       if (!this.moved && Math.hypot(dx, dy) < 4) return;
       if (!this.moved) this.element.setPointerCapture(e.pointerId);
       this.moved = true;
+      this.whole = false;
       this.element.classList.add('dragging');
       this.camera.x += dx;
       this.camera.y += dy;

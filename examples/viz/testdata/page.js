@@ -124,7 +124,8 @@ async function use(page, picture, first) {
   await page.waitForFunction(() => app.runs[1].steps.length === 3);
   assert.deepEqual(await page.evaluate(() => app.run.steps.map((s) => s.line)), before);
   await page.locator('#open').setInputFiles(__filename);
-  await page.getByText(/is no trace|JSON/).waitFor();
+  await page.getByText(/page\.js: .*JSON/).waitFor();
+  await hostile(page);
 
   // A run that is stopped, once a click is quicker than the story.
   const go = page.locator('#go');
@@ -147,6 +148,65 @@ async function use(page, picture, first) {
   const other = await page.context().newPage();
   await other.goto(address);
   await other.waitForFunction((n) => globalThis.app?.run.steps.length === n, await page.evaluate(() => app.run.steps.length));
+}
+
+// hostile opens traces that are not what they should be, or whose texts would be code if they were taken for it.
+async function hostile(page) {
+  const code = '<img src=x onerror="app.say(1)"><script>app.say(1)</script>"\'\u202e';
+  const node = (id, op, sources) => ({ id, name: code + id, op, shape: [2], dtype: 'F32', device: code, sources, weights: [{ name: code, type: code, in: 1, out: 2 }], payload: { [code]: code } });
+  const header = { kind: 'header', format: 'minfer-trace', version: 1, model: { name: code, architecture: code, devices: [code] } };
+  const graph = (nodes) => ({ kind: 'graph', uid: 1, captured: [code], schedule: { graph: { params: { Phase: 0 }, nodes }, splits: [] } });
+  const good = graph([node(0, 'Input', []), node(1, code, [0]), node(2, 'Attention', [1])]);
+  const pass = (more, nodes) => ({ kind: 'pass', pass: 1, graph: 1, phase: code, start: 0, time: 1, tokens: [1], texts: [code], positions: [0], sessions: [1], nodes, error: code, ...more });
+  const whole = [{ node: 1, time: 1, bytes: 8, stats: { min: -1, max: 2, mean: 0, rms: 1, nan: 1 }, histogram: [1], sample: { rows: [0], stride: 1, values: ['NaN', 1] } },
+    { node: 2, time: 1, bytes: 8, attention: { heads: 1, rows: 1, keys: 1, weights: '/w==' } }];
+  const open = (...records) => page.locator('#open').setInputFiles({ name: 'hostile.trace', mimeType: 'text/plain', buffer: Buffer.from(records.map((r) => (typeof r === 'string' ? r : JSON.stringify(r))).join('\n')) });
+
+  await open(header, good, pass({ logits: [{ top: [{ token: 1, text: code, logit: '+Inf', prob: 'NaN' }] }] }, whole), { kind: 'choice', position: 1, token: 2, text: code }, { kind: 'lens', pass: 1, layers: [{ node: code, top: [{ text: code, prob: 1 }] }] });
+  await page.waitForFunction(() => app.run.steps.length === 1);
+  assert.equal(await page.title(), code);
+  for (const tab of ['node', 'attention', 'lens', 'next', 'compare']) await page.evaluate((t) => app.setTab(t), tab);
+  for (const mode of ['op', 'device', 'time', 'size', 'diff']) await page.evaluate((m) => app.setMode(m), mode);
+  for (const id of [0, 1, 2]) await page.evaluate((name) => app.select(name), code + id);
+  assert.equal(await page.locator('img, main script').count(), 0);
+  assert.equal(await page.locator('#note').innerText(), '');
+  assert.ok(!(await page.locator('#text').innerText()).includes('\u202e'), 'text that turns what follows it around');
+
+  for (const [records, want] of [
+    [[header, graph([node(0, 'Input', [1])])], 'nodes are not in order'],
+    [[header, graph([node(0, 'Input', [0])])], 'nodes are not in order'],
+    [[header, graph([{ id: 0 }])], 'some without name'],
+    [[header, { kind: 'graph', uid: 1 }], 'has no nodes'],
+    [[header, pass({}, [])], 'does not come before it'],
+    [[header, good, pass({}, [{ node: 3 }])], 'has a node 3'],
+    [[header, good, pass({}, [{ node: -1 }])], 'has a node -1'],
+    [[header, good, pass({ positions: [] }, [])], 'lacks tokens'],
+    [[header, good, pass({}, [{ node: 2, attention: { heads: 1e9, rows: 1, keys: 1, weights: '/w==' } }])], 'weights of attention'],
+    [[header, good, pass({}, [{ node: 2, sample: { rows: [], values: [1] } }])], 'sample is not of its rows'],
+    [[header, good, pass({}, whole), '{"kind":"pass"'], 'JSON'],
+    [[header, good, pass({}, [{ node: 1, stats: { min: code } }])], 'is none'],
+    [[header, good, pass({}, [{ node: 1, stats: { min: '-Inf', max: 1, mean: 1, rms: 1 } }])], 'is none'],
+    [[header, good, pass({}, [{ node: 1, histogram: [-1] }])], 'is none'],
+    [[header, { kind: 'choice', position: 1, text: 7 }], 'no token'],
+    [[header, { kind: 'lens', layers: [{ node: 'x', top: [{ text: 'x', prob: code }] }] }], 'are none'],
+    [[header, 'null'], 'no record'],
+    [['7'], 'no record'],
+    [[{ ...header, version: 2 }], 'another version'],
+    [[{ ...header, model: 7 }], 'names no model'],
+  ]) {
+    await open(...records);
+    await page.locator('#note').getByText(want).waitFor();
+  }
+  assert.ok((await page.locator('#note').innerText()).startsWith('hostile.trace: '));
+
+  // Characters that are several tokens, and what cannot be seen.
+  const spelled = await page.evaluate(async () => {
+    const { spelled, shown } = await import('./data.js');
+    const b = (...bytes) => ({ text: '\ufffd', bytes: btoa(String.fromCharCode(...bytes)) });
+    const all = [{ text: 'a' }, b(0xe4), b(0xbd, 0xa0), b(0xf0, 0x9f), b(0xa6), b(0x8a), { text: '\n\t' }, b(0xff), { text: 'é' }, b(0xe4)];
+    return [spelled(all), [...all, { text: ' x  ' }, { text: '' }, { text: '\u200d\0' }].map(shown)];
+  });
+  assert.deepEqual(spelled, [['a', '◦', '你', '◦', '◦', '🦊', '↵\n⇥', '\ufffd', 'é', '◦'], ['a', '‹E4›', '‹BD›‹A0›', '‹F0›‹9F›', '‹A6›', '‹8A›', '↵⇥', '‹FF›', 'é', '‹E4›', '·x··', '∅', '‹200D›␀']]);
 }
 
 (async () => {
