@@ -31,6 +31,7 @@ func misshaped(format string, args ...any) error {
 // need. The tasks are here so that handing one to the pool allocates nothing.
 type workspace struct {
 	acts    kernels.QActs
+	last    *weight      // with which the last product of one token began
 	floats  [2][]float32 // keys and values before they are stored
 	k, v    kernels.KVRegion
 	element elementTask

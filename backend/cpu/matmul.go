@@ -119,7 +119,49 @@ func (d *device) project(x []float32, parts ...projection) error {
 			return err
 		}
 	}
-	return d.pool.run(t, blocks, parts[0].cost(t.tokens))
+	return d.multiply(t, blocks, parts[0].cost(t.tokens), t.tokens, t.parts[:t.n]...)
+}
+
+// multiply runs a task whose items are the row blocks of some projections.
+func (d *device) multiply(t task, blocks, cost, tokens int, parts ...projection) error {
+	if tokens > 1 {
+		return d.pool.run(t, blocks, cost)
+	}
+	w := parts[0].weight
+	if w.firsts == nil {
+		w.firsts = d.firstReads(blocks, cost, parts)
+	}
+	if d.work.last != nil {
+		d.work.last.next = w
+	}
+	d.work.last = w
+	var ahead [][]byte
+	if w.next != nil {
+		ahead = w.next.firsts // tokens go the same way one after the other
+	}
+	return d.pool.stream(t, blocks, cost, ahead)
+}
+
+// firstReads returns the beginnings of the threads' shares of some projections' weights, as far as they are packed.
+func (d *device) firstReads(blocks, cost int, parts []projection) [][]byte {
+	firsts := make([][]byte, d.pool.threads)
+	grain, grains := grainsOf(blocks, cost, d.pool.threads)
+	for i := range firsts {
+		at := i * grains / d.pool.threads * grain
+		for j := range parts {
+			w := parts[j].weight
+			if n := w.blocks(); at >= n {
+				at -= n
+				continue
+			}
+			if w.packed != nil {
+				rest := w.packed.Data[len(w.packed.Data)/w.blocks()*at:]
+				firsts[i] = rest[:min(len(rest), aheadMost)]
+			}
+			break
+		}
+	}
+	return firsts
 }
 
 // resolve finds a projection's weight and bias, and checks its activations.
@@ -222,7 +264,7 @@ func (d *device) fusedFFN(op *graph.FusedFFN, in []backend.Operand, out backend.
 	}
 	tokens := len(x) / op.Gate.In
 	d.work.ffn = ffnTask{products{&d.work.acts, x, tokens}, gate, up}
-	return d.pool.run(&d.work.ffn, gate.weight.blocks(), 2*gate.cost(tokens))
+	return d.multiply(&d.work.ffn, gate.weight.blocks(), 2*gate.cost(tokens), tokens, gate)
 }
 
 // scratch returns n floats that live until the next node.

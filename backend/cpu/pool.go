@@ -26,13 +26,17 @@ const (
 	shareCost = 1 << 13
 	// grainCost is the work below which a job that is handed out is not cut.
 	grainCost = 1 << 11
-	// smallestCut is the part of a thread's share that is the least it takes at once.
+	// smallestCut is the part of a thread's share that is the least it takes at once, unless it streams.
 	smallestCut = 16
-	// patience is how long a worker looks for work before it sleeps: longer than what one thread does between
-	// two products. Waking it takes tens of microseconds on a virtual machine, as long as reading a small matrix.
-	patience = 300 * time.Microsecond
+	// patience is how long a worker looks for work before it sleeps: longer than what the host does between
+	// two tokens. Waking it takes 150 microseconds on a virtual machine, half a layer.
+	patience = 2 * time.Millisecond
 	// spinsPerYield is how often it looks before it lets another goroutine run.
 	spinsPerYield = 1 << 5
+	// aheadMost is how much of the next weights a thread reads while it looks for work: what takes it some
+	// twenty microseconds, and fits in a second-level cache. It looks after each aheadStep.
+	aheadMost = 384 << 10
+	aheadStep = 4 << 10
 )
 
 // The state of the pool is one word: the number of the job, whether it still takes
@@ -55,9 +59,10 @@ type pool struct {
 	// The job: written before it is opened, read by workers inside it.
 	task   task
 	items  int
-	grain  int     // items that are not separated
-	least  int     // grains to take at once
-	shares []share // one per thread
+	grain  int      // items that are not separated
+	least  int      // grains to take at once
+	shares []share  // one per thread
+	ahead  [][]byte // what each thread reads first in the next job, or none
 
 	state    atomic.Uint64
 	sleepers atomic.Int32
@@ -88,12 +93,22 @@ func newPool(threads int, tier kernels.Tier) *pool {
 // the panic of any thread as an error.
 func (p *pool) run(t task, items, cost int) error {
 	grain, grains := grainsOf(items, cost, p.threads)
+	return p.together(t, items, grain, grains, (grains-1)/(p.threads*smallestCut)+1, nil)
+}
+
+// stream is run for a task that reads much memory once, so that a thread loses nothing by taking little at a time. Those who wait
+// for the end, or for the next job, read ahead meanwhile what is theirs.
+func (p *pool) stream(t task, items, cost int, ahead [][]byte) error {
+	grain, grains := grainsOf(items, cost, p.threads)
+	return p.together(t, items, grain, grains, 1, ahead)
+}
+
+func (p *pool) together(t task, items, grain, grains, least int, ahead [][]byte) error {
 	if grains == 1 {
 		return p.alone(t, items)
 	}
 	p.start()
-	p.task, p.items, p.grain = t, items, grain
-	p.least = (grains-1)/(p.threads*smallestCut) + 1
+	p.task, p.items, p.grain, p.least, p.ahead = t, items, grain, least, ahead
 	for i := range p.shares {
 		p.shares[i].set(i*grains/p.threads, (i+1)*grains/p.threads)
 	}
@@ -193,7 +208,7 @@ func (p *pool) finish() {
 	if p.lookFor(func() bool {
 		state = p.state.Load()
 		return state&stateWorkers == 0
-	}) {
+	}, p.aheadOf(0)) {
 		return
 	}
 	for ; state&stateWorkers != 0; state = p.state.Load() {
@@ -205,16 +220,31 @@ func (p *pool) finish() {
 	}
 }
 
-// lookFor looks until there is what is looked for, or patience is at an end.
-func (p *pool) lookFor(found func() bool) bool {
+// aheadOf is what a thread of the job is to read ahead.
+func (p *pool) aheadOf(thread int) []byte {
+	if thread >= len(p.ahead) {
+		return nil
+	}
+	return p.ahead[thread]
+}
+
+// lookFor looks until there is what is looked for, or patience is at an end, and reads ahead.
+func (p *pool) lookFor(found func() bool, ahead []byte) bool {
 	if !p.spin {
 		return found()
 	}
+	tier := p.scratch[0].Tier
 	for begun := time.Now(); ; {
 		for range spinsPerYield {
 			if found() {
 				return true
 			}
+		}
+		if len(ahead) > 0 {
+			n := min(len(ahead), aheadStep)
+			tier.ReadMemory(ahead[:n])
+			ahead = ahead[n:]
+			continue
 		}
 		if time.Since(begun) > patience {
 			return false
@@ -253,13 +283,15 @@ func (p *pool) worker(thread int) {
 	// Weights may be mapped from a file; a fault there shall be an error too.
 	debug.SetPanicOnFault(true)
 	var done uint64 // the job last seen
-	for p.await(done) {
+	var ahead []byte
+	for p.await(done, ahead) {
 		state, ok := p.enter(done)
 		done = state / stateJob
 		if !ok {
 			continue
 		}
 		p.work(thread)
+		ahead = p.aheadOf(thread)
 		if state = p.state.Add(^uint64(0)); state&(stateWorkers|stateWaiting) == stateWaiting {
 			p.left <- struct{}{}
 		}
@@ -283,8 +315,8 @@ func (p *pool) enter(done uint64) (state uint64, ok bool) {
 func fresh(state, done uint64) bool { return state&stateOpen != 0 && state/stateJob != done }
 
 // await returns true when there may be a job, and false when the pool is closed.
-func (p *pool) await(done uint64) bool {
-	if p.lookFor(func() bool { return fresh(p.state.Load(), done) }) {
+func (p *pool) await(done uint64, ahead []byte) bool {
+	if p.lookFor(func() bool { return fresh(p.state.Load(), done) }, ahead) {
 		return true
 	}
 	p.mu.Lock()

@@ -43,6 +43,10 @@ type weight struct {
 	packed *kernels.Packed // the matrix again in the order of the products, or nil
 	source backend.Weight
 	vector []float32 // the decoded values of a float tensor of one row
+
+	// Of a product that begins with this weight:
+	firsts [][]byte // what each thread reads first, once known
+	next   *weight  // with which the one after it began, the last time
 }
 
 func newWeight(w backend.Weight) (*weight, error) {
