@@ -373,8 +373,8 @@ func (d *device) qkvBiasRopeStore(op *graph.QKVBiasRopeStore, in []backend.Opera
 	return d.store(4 * costMove * (qWidth + kWidth))
 }
 
-// attendTask computes attention. Its items are the groups of heads of tiles of tokens:
-// item i is key head i mod KVHeads of tile i / KVHeads. Where cut decides so, items are
+// attendTask computes attention. Its items are the heads of a key head for tiles of tokens, in an order
+// that itemOf knows. Where cut decides so, items are
 // pieces instead, some chunks of positions for all heads of a token, and a mergeTask does the rest: then
 // item i is piece i mod pieces of token i / pieces.
 type attendTask struct {
@@ -387,6 +387,7 @@ type attendTask struct {
 	k, v      *kernels.KVRegion
 
 	tile    int       // tokens of a tile
+	side    int       // key heads whose items alternate
 	pieces  int       // of each token, 0 if not cut
 	chunks  int       // of each piece
 	partial []float32 // [tokens][pieces*chunks] of kernels.PartialLen
@@ -397,9 +398,19 @@ func (t *attendTask) run(s *kernels.Scratch, lo, hi int) {
 		if t.pieces > 0 {
 			t.piece(s, i/t.pieces, i%t.pieces)
 		} else {
-			t.tokens(s, i/t.op.KVHeads*t.tile, i%t.op.KVHeads)
+			tile, head := t.itemOf(i)
+			t.tokens(s, tile*t.tile, head)
 		}
 	}
+}
+
+// itemOf returns the tile and the key head of an item. Some key heads, as many as are for a thread, have all of their
+// items before the next ones do, so that threads get equal shares; of these, the last tile comes first, which in a
+// prompt attends to most, so that what threads take last is small.
+func (t *attendTask) itemOf(i int) (tile, head int) {
+	tiles := (len(t.lengths)-1)/t.tile + 1
+	set, in := i/(tiles*t.side), i%(tiles*t.side)
+	return tiles - 1 - in/t.side, set*t.side + in%t.side
 }
 
 // group is the number of heads that share a key head.
@@ -478,7 +489,11 @@ const piecesPerThread = 4
 func (t *attendTask) cut(threads, longest int) {
 	t.pieces = 0
 	groups, want := len(t.lengths)*t.op.KVHeads, threads*piecesPerThread
-	t.tile = max(1, min(kernels.TileTokens(t.group()), groups/want))
+	t.tile = max(1, min(kernels.TileTokens(t.group(), t.op.HeadDim), groups/want))
+	t.side = max(1, t.op.KVHeads/threads)
+	for t.op.KVHeads%t.side != 0 {
+		t.side--
+	}
 	chunks := (longest-1)/kernels.AttendChunk + 2 // a window may begin within one
 	if t.op.Window > 0 {
 		chunks = min(chunks, (t.op.Window-1)/kernels.AttendChunk+2)

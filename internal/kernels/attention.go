@@ -58,11 +58,13 @@ func (a *Attention) Check() error {
 // attendScratch holds one chunk widened to float32, and the state of the rows: pairs of
 // token and head, the heads of a token together.
 type attendScratch struct {
-	q      []float32 // [rows][HeadDim] scaled queries
-	acc    []float32 // [rows][width]
-	m, l   []float32 // [rows]
-	scores []float32 // [rows][AttendChunk]
-	chunk  partial   // of the current chunk
+	q    []float32 // [rows][HeadDim] scaled queries
+	acc  []float32 // [rows][width]
+	m, l []float32 // [rows]
+
+	// Of the current chunk, and some of the rows:
+	scores []float32 // [some][AttendChunk]
+	chunk  partial
 
 	rows []float32 // plain Go: [AttendChunk][HeadDim] keys, then values
 	simd simdScratch
@@ -81,14 +83,15 @@ func widthOf(headDim int) int { return (headDim + 15) &^ 15 }
 // lanesOf is the number of elements reserved for one of each row: whole vectors.
 func lanesOf(rows int) int { return (rows + 15) &^ 15 }
 
-func (s *attendScratch) reset(rows, dim int) {
+// reset makes room for rows, of which so many at a time meet a chunk.
+func (s *attendScratch) reset(rows, some, dim int) {
 	width, lanes := widthOf(dim), lanesOf(rows)
 	s.q = grow(s.q, rows*dim)
 	s.acc = grow(s.acc, rows*width)
 	s.m, s.l = grow(s.m, lanes), grow(s.l, lanes)
-	s.scores = grow(s.scores, rows*AttendChunk)
-	s.chunk.m, s.chunk.l = grow(s.chunk.m, lanes), grow(s.chunk.l, lanes)
-	s.chunk.acc = grow(s.chunk.acc, rows*width)
+	s.scores = grow(s.scores, some*AttendChunk)
+	s.chunk.m, s.chunk.l = grow(s.chunk.m, lanesOf(some)), grow(s.chunk.l, lanesOf(some))
+	s.chunk.acc = grow(s.chunk.acc, some*width)
 	clear(s.acc)
 	clear(s.l)
 	for h := range s.m {
@@ -120,8 +123,13 @@ func AttendTile(out, q []float32, stride, size int, a *Attention, lengths []int,
 	}
 }
 
-// TileTokens is the number of tokens of so many heads each that AttendTile does best with.
-func TileTokens(heads int) int { return min(64, max(16, 128/heads)) }
+// TileTokens is the number of tokens, of so many heads each, that AttendTile does best with: keys and values are
+// widened once for all of them, and queries and sums stay in the second-level cache.
+func TileTokens(heads, headDim int) int {
+	return min(256, max(16, (256<<10)/(floatBytes*heads*headDim)))
+}
+
+const floatBytes = 4
 
 // Chunks returns the first chunk that is not wholly masked, and the number of chunks from
 // there on. Chunk c is the positions from c*AttendChunk on.
@@ -163,7 +171,7 @@ func AttendChunks(parts, q []float32, a *Attention, from, to int, s *Scratch) {
 	}
 	heads, kvHeads := len(q)/a.HeadDim, a.K.Dim/a.HeadDim
 	group := heads / kvHeads
-	s.attend.reset(group, a.HeadDim)
+	s.attend.reset(group, group, a.HeadDim)
 	one := *a
 	for one.KVHead = range kvHeads {
 		Scale(s.attend.q, q[one.KVHead*group*a.HeadDim:][:group*a.HeadDim], a.Scale)
@@ -179,7 +187,7 @@ func AttendChunks(parts, q []float32, a *Attention, from, to int, s *Scratch) {
 // the chunks, in their order.
 func MergeChunks(out, parts []float32, a *Attention, h0, h1 int, s *Scratch) {
 	heads, n := len(out)/a.HeadDim, h1-h0
-	s.attend.reset(n, a.HeadDim)
+	s.attend.reset(n, n, a.HeadDim)
 	_, chunks := a.Chunks()
 	for c := range chunks {
 		p := partialOf(parts, c, heads, a.HeadDim)

@@ -6398,13 +6398,34 @@ row:
 	VPXORD  Z13, Z13, Z13
 	MOVQ    AX, DI
 	MOVQ    SI, R8
+	SUBQ    $0x04, R8
+	JL      maxFew
 
-max:
-	VMOVUPS       (DI), Z14
-	VMAXPS        Z12, Z14, Z12
-	ADDQ          $0x40, DI
-	DECQ          R8
-	JNZ           max
+maxFour:
+	VMOVUPS (DI), Z14
+	VMAXPS  Z12, Z14, Z12
+	VMOVUPS 64(DI), Z14
+	VMAXPS  Z12, Z14, Z12
+	VMOVUPS 128(DI), Z14
+	VMAXPS  Z12, Z14, Z12
+	VMOVUPS 192(DI), Z14
+	VMAXPS  Z12, Z14, Z12
+	ADDQ    $+256, DI
+	SUBQ    $0x04, R8
+	JGE     maxFour
+
+maxFew:
+	ADDQ $0x04, R8
+	JZ   maxDone
+
+maxOne:
+	VMOVUPS (DI), Z14
+	VMAXPS  Z12, Z14, Z12
+	ADDQ    $0x40, DI
+	DECQ    R8
+	JNZ     maxOne
+
+maxDone:
 	VEXTRACTF64X4 $0x01, Z12, Y14
 	VMAXPS        Y12, Y14, Y14
 	VEXTRACTF128  $0x01, Y14, X12
@@ -6417,30 +6438,119 @@ max:
 	VBROADCASTSS  X12, Z12
 	MOVQ          AX, DI
 	MOVQ          SI, R8
+	SUBQ          $0x04, R8
+	JL            expFew
 
-exp:
-	VMOVUPS       (DI), Z14
-	VSUBPS        Z12, Z14, Z14
-	VMOVUPS       Z2, Z15
-	VFMADD231PS   Z1, Z14, Z15
-	VSUBPS        Z2, Z15, Z15
-	VMOVAPS       Z14, Z16
-	VFNMADD231PS  Z3, Z15, Z16
-	VFNMADD231PS  Z4, Z15, Z16
-	VMOVUPS       Z10, Z17
-	VFMADD213PS   Z9, Z16, Z17
-	VFMADD213PS   Z8, Z16, Z17
-	VFMADD213PS   Z7, Z16, Z17
-	VFMADD213PS   Z6, Z16, Z17
-	VFMADD213PS   Z5, Z16, Z17
-	VFMADD213PS   Z5, Z16, Z17
-	VCMPPS        $0x05, Z0, Z14, K1
-	VSCALEFPS.Z   Z15, Z17, K1, Z17
-	VMOVUPS       Z17, (DI)
-	VADDPS        Z17, Z13, Z13
-	ADDQ          $0x40, DI
-	DECQ          R8
-	JNZ           exp
+expFour:
+	VMOVUPS      (DI), Z14
+	VSUBPS       Z12, Z14, Z14
+	VMOVUPS      Z2, Z15
+	VFMADD231PS  Z1, Z14, Z15
+	VSUBPS       Z2, Z15, Z15
+	VMOVAPS      Z14, Z16
+	VFNMADD231PS Z3, Z15, Z16
+	VFNMADD231PS Z4, Z15, Z16
+	VMOVUPS      Z10, Z17
+	VFMADD213PS  Z9, Z16, Z17
+	VFMADD213PS  Z8, Z16, Z17
+	VFMADD213PS  Z7, Z16, Z17
+	VFMADD213PS  Z6, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VCMPPS       $0x05, Z0, Z14, K1
+	VSCALEFPS.Z  Z15, Z17, K1, Z17
+	VMOVUPS      Z17, (DI)
+	VADDPS       Z17, Z13, Z13
+	VMOVUPS      64(DI), Z14
+	VSUBPS       Z12, Z14, Z14
+	VMOVUPS      Z2, Z15
+	VFMADD231PS  Z1, Z14, Z15
+	VSUBPS       Z2, Z15, Z15
+	VMOVAPS      Z14, Z16
+	VFNMADD231PS Z3, Z15, Z16
+	VFNMADD231PS Z4, Z15, Z16
+	VMOVUPS      Z10, Z17
+	VFMADD213PS  Z9, Z16, Z17
+	VFMADD213PS  Z8, Z16, Z17
+	VFMADD213PS  Z7, Z16, Z17
+	VFMADD213PS  Z6, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VCMPPS       $0x05, Z0, Z14, K1
+	VSCALEFPS.Z  Z15, Z17, K1, Z17
+	VMOVUPS      Z17, 64(DI)
+	VADDPS       Z17, Z13, Z13
+	VMOVUPS      128(DI), Z14
+	VSUBPS       Z12, Z14, Z14
+	VMOVUPS      Z2, Z15
+	VFMADD231PS  Z1, Z14, Z15
+	VSUBPS       Z2, Z15, Z15
+	VMOVAPS      Z14, Z16
+	VFNMADD231PS Z3, Z15, Z16
+	VFNMADD231PS Z4, Z15, Z16
+	VMOVUPS      Z10, Z17
+	VFMADD213PS  Z9, Z16, Z17
+	VFMADD213PS  Z8, Z16, Z17
+	VFMADD213PS  Z7, Z16, Z17
+	VFMADD213PS  Z6, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VCMPPS       $0x05, Z0, Z14, K1
+	VSCALEFPS.Z  Z15, Z17, K1, Z17
+	VMOVUPS      Z17, 128(DI)
+	VADDPS       Z17, Z13, Z13
+	VMOVUPS      192(DI), Z14
+	VSUBPS       Z12, Z14, Z14
+	VMOVUPS      Z2, Z15
+	VFMADD231PS  Z1, Z14, Z15
+	VSUBPS       Z2, Z15, Z15
+	VMOVAPS      Z14, Z16
+	VFNMADD231PS Z3, Z15, Z16
+	VFNMADD231PS Z4, Z15, Z16
+	VMOVUPS      Z10, Z17
+	VFMADD213PS  Z9, Z16, Z17
+	VFMADD213PS  Z8, Z16, Z17
+	VFMADD213PS  Z7, Z16, Z17
+	VFMADD213PS  Z6, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VCMPPS       $0x05, Z0, Z14, K1
+	VSCALEFPS.Z  Z15, Z17, K1, Z17
+	VMOVUPS      Z17, 192(DI)
+	VADDPS       Z17, Z13, Z13
+	ADDQ         $+256, DI
+	SUBQ         $0x04, R8
+	JGE          expFour
+
+expFew:
+	ADDQ $0x04, R8
+	JZ   expDone
+
+expOne:
+	VMOVUPS      (DI), Z14
+	VSUBPS       Z12, Z14, Z14
+	VMOVUPS      Z2, Z15
+	VFMADD231PS  Z1, Z14, Z15
+	VSUBPS       Z2, Z15, Z15
+	VMOVAPS      Z14, Z16
+	VFNMADD231PS Z3, Z15, Z16
+	VFNMADD231PS Z4, Z15, Z16
+	VMOVUPS      Z10, Z17
+	VFMADD213PS  Z9, Z16, Z17
+	VFMADD213PS  Z8, Z16, Z17
+	VFMADD213PS  Z7, Z16, Z17
+	VFMADD213PS  Z6, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VFMADD213PS  Z5, Z16, Z17
+	VCMPPS       $0x05, Z0, Z14, K1
+	VSCALEFPS.Z  Z15, Z17, K1, Z17
+	VMOVUPS      Z17, (DI)
+	VADDPS       Z17, Z13, Z13
+	ADDQ         $0x40, DI
+	DECQ         R8
+	JNZ          expOne
+
+expDone:
 	VEXTRACTF64X4 $0x01, Z13, Y12
 	VADDPS        Y13, Y12, Y12
 	VEXTRACTF128  $0x01, Y12, X14
@@ -6589,6 +6699,71 @@ sixteen:
 	ADDQ        $0x04, BX
 	DECQ        DI
 	JNZ         row
+	VZEROUPPER
+	RET
+
+// func scaleRowsAVX512(out *float32, x *float32, stride int, n int, rows int, ahead int, factor float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-52
+	MOVQ         out+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         stride+16(FP), DX
+	MOVQ         rows+32(FP), BX
+	MOVQ         ahead+40(FP), SI
+	VBROADCASTSS factor+48(FP), Z0
+
+row:
+	MOVQ n+24(FP), R8
+	MOVQ CX, DI
+
+sixteen:
+	PREFETCHT1 (DI)(SI*1)
+	VMULPS     (DI), Z0, Z1
+	VMOVUPS    Z1, (AX)
+	ADDQ       $0x40, DI
+	ADDQ       $0x40, AX
+	SUBQ       $0x10, R8
+	JNZ        sixteen
+	ADDQ       DX, CX
+	DECQ       BX
+	JNZ        row
+	VZEROUPPER
+	RET
+
+// func finishAVX512(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int, ahead int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·finishAVX512(SB), NOSPLIT, $0-64
+	MOVQ   out+0(FP), AX
+	MOVQ   acc+8(FP), CX
+	MOVQ   l+16(FP), DX
+	MOVQ   stride+24(FP), BX
+	MOVQ   tokens+48(FP), SI
+	MOVQ   ahead+56(FP), DI
+	VMOVSS attentionAVX512One<>+0(SB), X0
+
+token:
+	MOVQ heads+40(FP), R9
+	MOVQ AX, R8
+
+head:
+	MOVQ         dim+32(FP), R10
+	VDIVSS       (DX), X0, X1
+	VBROADCASTSS X1, Z1
+	ADDQ         $0x04, DX
+
+sixteen:
+	PREFETCHT1 (R8)(DI*1)
+	VMULPS     (CX), Z1, Z2
+	VMOVUPS    Z2, (R8)
+	ADDQ       $0x40, R8
+	ADDQ       $0x40, CX
+	SUBQ       $0x10, R10
+	JNZ        sixteen
+	DECQ       R9
+	JNZ        head
+	ADDQ       BX, AX
+	DECQ       SI
+	JNZ        token
 	VZEROUPPER
 	RET
 
@@ -8183,15 +8358,44 @@ row:
 	VXORPS  Y4, Y4, Y4
 	MOVQ    AX, DI
 	MOVQ    SI, R8
+	SUBQ    $0x04, R8
+	JL      maxFew
 
-max:
-	VMOVUPS      (DI), Y5
-	VMAXPS       Y1, Y5, Y1
-	VMOVUPS      32(DI), Y5
-	VMAXPS       Y3, Y5, Y3
-	ADDQ         $0x40, DI
-	DECQ         R8
-	JNZ          max
+maxFour:
+	VMOVUPS (DI), Y5
+	VMAXPS  Y1, Y5, Y1
+	VMOVUPS 32(DI), Y5
+	VMAXPS  Y3, Y5, Y3
+	VMOVUPS 64(DI), Y5
+	VMAXPS  Y1, Y5, Y1
+	VMOVUPS 96(DI), Y5
+	VMAXPS  Y3, Y5, Y3
+	VMOVUPS 128(DI), Y5
+	VMAXPS  Y1, Y5, Y1
+	VMOVUPS 160(DI), Y5
+	VMAXPS  Y3, Y5, Y3
+	VMOVUPS 192(DI), Y5
+	VMAXPS  Y1, Y5, Y1
+	VMOVUPS 224(DI), Y5
+	VMAXPS  Y3, Y5, Y3
+	ADDQ    $+256, DI
+	SUBQ    $0x04, R8
+	JGE     maxFour
+
+maxFew:
+	ADDQ $0x04, R8
+	JZ   maxDone
+
+maxOne:
+	VMOVUPS (DI), Y5
+	VMAXPS  Y1, Y5, Y1
+	VMOVUPS 32(DI), Y5
+	VMAXPS  Y3, Y5, Y3
+	ADDQ    $0x40, DI
+	DECQ    R8
+	JNZ     maxOne
+
+maxDone:
 	VMAXPS       Y1, Y3, Y1
 	VEXTRACTF128 $0x01, Y1, X3
 	VMAXPS       X1, X3, X3
@@ -8203,8 +8407,203 @@ max:
 	VBROADCASTSS X3, Y1
 	MOVQ         AX, DI
 	MOVQ         SI, R8
+	SUBQ         $0x04, R8
+	JL           expFew
 
-exp:
+expFour:
+	VMOVUPS      (DI), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
+	VMOVAPS      Y3, Y7
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
+	VANDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y6, Y6
+	VMOVUPS      Y6, (DI)
+	VADDPS       Y6, Y2, Y2
+	VMOVUPS      32(DI), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
+	VMOVAPS      Y3, Y7
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
+	VANDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y6, Y6
+	VMOVUPS      Y6, 32(DI)
+	VADDPS       Y6, Y4, Y4
+	VMOVUPS      64(DI), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
+	VMOVAPS      Y3, Y7
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
+	VANDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y6, Y6
+	VMOVUPS      Y6, 64(DI)
+	VADDPS       Y6, Y2, Y2
+	VMOVUPS      96(DI), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
+	VMOVAPS      Y3, Y7
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
+	VANDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y6, Y6
+	VMOVUPS      Y6, 96(DI)
+	VADDPS       Y6, Y4, Y4
+	VMOVUPS      128(DI), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
+	VMOVAPS      Y3, Y7
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
+	VANDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y6, Y6
+	VMOVUPS      Y6, 128(DI)
+	VADDPS       Y6, Y2, Y2
+	VMOVUPS      160(DI), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
+	VMOVAPS      Y3, Y7
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
+	VANDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y6, Y6
+	VMOVUPS      Y6, 160(DI)
+	VADDPS       Y6, Y4, Y4
+	VMOVUPS      192(DI), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
+	VMOVAPS      Y3, Y7
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
+	VANDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y6, Y6
+	VMOVUPS      Y6, 192(DI)
+	VADDPS       Y6, Y2, Y2
+	VMOVUPS      224(DI), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
+	VMOVAPS      Y3, Y7
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
+	VANDPS       Y5, Y6, Y6
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y6, Y6
+	VMOVUPS      Y6, 224(DI)
+	VADDPS       Y6, Y4, Y4
+	ADDQ         $+256, DI
+	SUBQ         $0x04, R8
+	JGE          expFour
+
+expFew:
+	ADDQ $0x04, R8
+	JZ   expDone
+
+expOne:
 	VMOVUPS      (DI), Y3
 	VSUBPS       Y1, Y3, Y3
 	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
@@ -8253,7 +8652,9 @@ exp:
 	VADDPS       Y6, Y4, Y4
 	ADDQ         $0x40, DI
 	DECQ         R8
-	JNZ          exp
+	JNZ          expOne
+
+expDone:
 	VADDPS       Y2, Y4, Y1
 	VEXTRACTF128 $0x01, Y1, X2
 	VADDPS       X1, X2, X2
@@ -8478,5 +8879,74 @@ sixteen:
 	ADDQ        $0x04, BX
 	DECQ        DI
 	JNZ         row
+	VZEROUPPER
+	RET
+
+// func scaleRowsAVX2(out *float32, x *float32, stride int, n int, rows int, ahead int, factor float32)
+// Requires: AVX, MMX+
+TEXT ·scaleRowsAVX2(SB), NOSPLIT, $0-52
+	MOVQ         out+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         stride+16(FP), DX
+	MOVQ         rows+32(FP), BX
+	MOVQ         ahead+40(FP), SI
+	VBROADCASTSS factor+48(FP), Y0
+
+row:
+	MOVQ n+24(FP), R8
+	MOVQ CX, DI
+
+sixteen:
+	PREFETCHT1 (DI)(SI*1)
+	VMULPS     (DI), Y0, Y1
+	VMOVUPS    Y1, (AX)
+	VMULPS     32(DI), Y0, Y1
+	VMOVUPS    Y1, 32(AX)
+	ADDQ       $0x40, DI
+	ADDQ       $0x40, AX
+	SUBQ       $0x10, R8
+	JNZ        sixteen
+	ADDQ       DX, CX
+	DECQ       BX
+	JNZ        row
+	VZEROUPPER
+	RET
+
+// func finishAVX2(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int, ahead int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·finishAVX2(SB), NOSPLIT, $0-64
+	MOVQ   out+0(FP), AX
+	MOVQ   acc+8(FP), CX
+	MOVQ   l+16(FP), DX
+	MOVQ   stride+24(FP), BX
+	MOVQ   tokens+48(FP), SI
+	MOVQ   ahead+56(FP), DI
+	VMOVSS attentionAVX2One<>+0(SB), X0
+
+token:
+	MOVQ heads+40(FP), R9
+	MOVQ AX, R8
+
+head:
+	MOVQ         dim+32(FP), R10
+	VDIVSS       (DX), X0, X1
+	VBROADCASTSS X1, Y1
+	ADDQ         $0x04, DX
+
+sixteen:
+	PREFETCHT1 (R8)(DI*1)
+	VMULPS     (CX), Y1, Y2
+	VMOVUPS    Y2, (R8)
+	VMULPS     32(CX), Y1, Y2
+	VMOVUPS    Y2, 32(R8)
+	ADDQ       $0x40, R8
+	ADDQ       $0x40, CX
+	SUBQ       $0x10, R10
+	JNZ        sixteen
+	DECQ       R9
+	JNZ        head
+	ADDQ       BX, AX
+	DECQ       SI
+	JNZ        token
 	VZEROUPPER
 	RET

@@ -3,7 +3,7 @@ package kernels
 func attend(out, q []float32, a *Attention, s *attendScratch) {
 	dim := a.HeadDim
 	heads := len(q) / dim
-	s.reset(heads, dim)
+	s.reset(heads, heads, dim)
 	Scale(s.q, q[:heads*dim], a.Scale)
 	first, count := a.Chunks()
 	for c := first; c < first+count; c++ {

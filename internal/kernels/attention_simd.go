@@ -5,14 +5,13 @@ package kernels
 import "unsafe"
 
 // Attention with vectors: a tile of rows (tokens times the heads of a group) passes over the
-// chunks. In each, products of queries and keys give the scores of 16 keys at once, and
+// chunks, in each some rows after the others. Products of queries and keys give the scores of 16 keys at once, and
 // products of weights and values 16 features at once, both from the order in which a
 // region's blocks lie (see KVRegion). Cells that do not lie in whole blocks, and heads that
 // are no multiple of 16, are first brought into that order.
 
 const (
 	chunkBlocks = AttendChunk / kvBlock
-	floatBytes  = 4
 
 	// widenRows is the number of rows from which on it pays to widen half-precision cells
 	// once, before all rows pass over them.
@@ -26,7 +25,7 @@ type simdScratch struct {
 	f, g         []float32 // [rows] factors of a merge
 	m, l         []float32 // [rows] of the rows that merge
 	pm, pl       []float32 // [rows] of what they merge with
-	lo, hi       []int     // [tokens] what each sees of the current chunk
+	lo, hi       []int     // [tokens] what each sees of the current chunk, if they differ
 }
 
 // attendVectors is what a tier's products look like.
@@ -78,7 +77,7 @@ func (t Tier) attendTile(out, q []float32, stride, size int, a *Attention, lengt
 	if v == nil {
 		return false
 	}
-	most := TileTokens(size / a.HeadDim)
+	most := TileTokens(size/a.HeadDim, a.HeadDim)
 	for i := 0; i < len(lengths); {
 		n := 1 // tokens of ascending lengths
 		for i+n < len(lengths) && n < most && lengths[i+n-1] <= lengths[i+n] {
@@ -102,16 +101,24 @@ type attendWork struct {
 	width   int
 }
 
+// partTokens is the number of tokens whose rows meet a chunk together. Their scores and what they get from it stay in the
+// second-level cache, while the chunk's keys, and then its values, pass through the first.
+func partTokens(heads int) int { return min(64, max(16, 128/heads)) }
+
 // prepare scales the queries.
 func (v *attendVectors) prepare(q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
 	w := attendWork{v: v, attendScratch: s, a: a, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim)}
-	s.reset(len(lengths)*w.heads, w.dim)
-	lanes := lanesOf(len(lengths) * w.heads)
+	some := min(len(lengths), partTokens(w.heads)) * w.heads
+	s.reset(len(lengths)*w.heads, some, w.dim)
+	lanes := lanesOf(some)
 	s.simd.f, s.simd.g = grow(s.simd.f, lanes), grow(s.simd.g, lanes)
 	s.simd.m, s.simd.l = grow(s.simd.m, lanes), grow(s.simd.l, lanes)
 	s.simd.pm, s.simd.pl = grow(s.simd.pm, lanes), grow(s.simd.pl, lanes)
 	s.simd.lo, s.simd.hi = grow(s.simd.lo, len(lengths)), grow(s.simd.hi, len(lengths))
 	n := w.heads * w.dim
+	if v.scaleRows(s.q[:len(lengths)*n], q, stride, n, a.Scale) {
+		return w
+	}
 	for i := range lengths {
 		v.tier().Scale(s.q[i*n:][:n], q[i*stride:][:n], a.Scale)
 	}
@@ -124,11 +131,29 @@ func (v *attendVectors) attend(out, q []float32, stride, size int, a *Attention,
 	last := lengths[len(lengths)-1]
 	walk := cellWalk{runs: a.Runs}
 	for base := w.first(0) / AttendChunk * AttendChunk; base < last; base += AttendChunk {
-		r := w.chunk(base, &walk, &s.chunk)
-		w.mergeRows(&s.chunk, r.t0*w.heads, r.t1*w.heads)
+		w.meet(base, &walk)
+	}
+	if v.finish(out, stride, &w) {
+		return
 	}
 	for i := range lengths {
 		s.finish(out[i*stride:], i*w.heads, w.heads, w.dim, v.tier())
+	}
+}
+
+// meet joins what the chunk at position base contributes to the tokens that see it.
+func (w *attendWork) meet(base int, walk *cellWalk) {
+	all := w.extent(base, 0, len(w.lengths))
+	if all.t0 == all.t1 {
+		return
+	}
+	var l layout
+	w.locate(&l, base, all, walk, (all.t1-all.t0)*w.heads)
+	n := partTokens(w.heads)
+	for t := all.t0; t < all.t1; t += n {
+		e := w.extent(base, t, min(t+n, all.t1))
+		w.part(&l, base, e, &w.chunk)
+		w.mergeRows(&w.chunk, e.t0*w.heads, e.t1*w.heads)
 	}
 }
 
@@ -150,7 +175,7 @@ func (t Tier) attendChunks(parts, q []float32, a *Attention, from, to int, s *at
 // allHeads is chunk for all heads of the only token. They pass over a block one after the other, so
 // that memory is read in its order.
 func (w *attendWork) allHeads(base int, walk *cellWalk, p *partial) {
-	e := w.extent(base)
+	e := w.extent(base, 0, 1)
 	kvHeads := w.a.K.Dim / w.dim
 	group := w.heads / kvHeads
 	if group >= widenRows || !w.direct(base, e, *walk) {
@@ -171,7 +196,10 @@ func (w *attendWork) eachHead(base int, walk *cellWalk, p *partial, kvHeads, gro
 		one, again, rows := all, *walk, p.rows(h*group, group, w.width)
 		a.KVHead = h
 		one.a, one.heads, one.row0 = &a, group, h*group
-		one.chunk(base, &again, &rows)
+		var l layout
+		e := one.extent(base, 0, 1)
+		one.locate(&l, base, e, &again, group)
+		one.part(&l, base, e, &rows)
 	}
 }
 
@@ -225,12 +253,18 @@ type extent struct {
 	uneven         bool // not all of them see the same
 }
 
-func (w *attendWork) extent(base int) (e extent) {
-	for e.t0 < len(w.lengths) && w.lengths[e.t0] <= base {
+// extent looks at tokens from to to-1.
+func (w *attendWork) extent(base, from, to int) (e extent) {
+	e.t0 = from
+	for e.t0 < to && w.lengths[e.t0] <= base {
 		e.t0++
 	}
+	if w.a.Window == 0 && e.t0 < to && w.lengths[e.t0] >= base+AttendChunk { // as do those that follow
+		e.t1, e.hi = to, AttendChunk
+		return e
+	}
 	e.lo, e.hi = AttendChunk, 0
-	for e.t1 = e.t0; e.t1 < len(w.lengths); e.t1++ {
+	for e.t1 = e.t0; e.t1 < to; e.t1++ {
 		i := e.t1
 		if w.first(i) >= base+AttendChunk {
 			break
@@ -243,36 +277,33 @@ func (w *attendWork) extent(base int) (e extent) {
 	return e
 }
 
-// chunk computes what the chunk at position base contributes to the rows that see it, of which
+// part computes what the chunk at position base contributes to the rows of some tokens, of which
 // the first is row 0 of p.
-func (w *attendWork) chunk(base int, walk *cellWalk, p *partial) extent {
-	e := w.extent(base)
-	r0, n := w.row0+e.t0*w.heads, (e.t1-e.t0)*w.heads
-	if n == 0 {
-		return e
-	}
-	var layout layout
-	w.locate(&layout, base, e, walk, n)
-	w.score(&layout, base, e, r0)
-	w.softmax(p, e, r0, n)
+func (w *attendWork) part(l *layout, base int, e extent, p *partial) {
+	n := (e.t1 - e.t0) * w.heads
+	w.score(l, base, e)
+	w.softmax(p, e, 0, n)
 	if !e.uneven {
-		w.weighAll(&layout, p, 0, n, r0, e.lo, e.hi)
-		return e
+		l.join = 0
+		w.weighAll(l, p, 0, n, e.lo, e.hi)
+		return
 	}
 	clear(p.acc[:n*w.width])
-	layout.join = 1
+	l.join = 1
 	few := max(1, w.v.rows/w.heads)
 	for t := e.t0; t < e.t1; t += few {
-		w.weighUneven(&layout, p, e.t0, t, min(t+few, e.t1))
+		w.weighUneven(l, p, e.t0, t, min(t+few, e.t1))
 	}
-	return e
 }
 
 // softmax turns the scores of n rows, from r0 on, into weights.
 func (w *attendWork) softmax(p *partial, e extent, r0, n int) {
 	b0, b1 := e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock
 	for i := e.t0; i < e.t1; i++ {
-		lo, hi := w.simd.lo[i], w.simd.hi[i]
+		lo, hi := e.lo, e.hi
+		if e.uneven {
+			lo, hi = w.simd.lo[i], w.simd.hi[i]
+		}
 		if lo == b0*kvBlock && hi == b1*kvBlock {
 			continue
 		}
@@ -301,7 +332,7 @@ func (w *attendWork) weighUneven(l *layout, p *partial, t0, i0, i1 int) {
 		lo, hi = max(lo, w.simd.lo[i]), min(hi, w.simd.hi[i])
 	}
 	token := func(i, from, to int) {
-		w.weighAll(l, p, (i-t0)*w.heads, w.heads, i*w.heads, from, to)
+		w.weighAll(l, p, (i-t0)*w.heads, w.heads, from, to)
 	}
 	if lo >= hi {
 		for i := i0; i < i1; i++ {
@@ -312,7 +343,7 @@ func (w *attendWork) weighUneven(l *layout, p *partial, t0, i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		token(i, w.simd.lo[i], lo)
 	}
-	w.weighAll(l, p, (i0-t0)*w.heads, (i1-i0)*w.heads, i0*w.heads, lo, hi)
+	w.weighAll(l, p, (i0-t0)*w.heads, (i1-i0)*w.heads, lo, hi)
 	for i := i0; i < i1; i++ {
 		token(i, hi, w.simd.hi[i])
 	}
@@ -485,19 +516,20 @@ func (w *attendWork) gather(base int, e extent, walk *cellWalk) {
 	}
 }
 
-// score multiplies the queries of a chunk's tokens, whose first row is r0, with the keys that they see, and some with keys
+// score multiplies the queries of some tokens with the keys of a chunk that they see, and some with keys
 // beyond, which softmax leaves out.
-func (w *attendWork) score(l *layout, base int, e extent, r0 int) {
+func (w *attendWork) score(l *layout, base int, e extent) {
 	half, _ := l.precision()
-	n := (e.t1 - e.t0) * w.heads
+	r0, n := w.row0+e.t0*w.heads, (e.t1-e.t0)*w.heads
 	for i := range l.stretches[:l.n] {
 		s := &l.stretches[i]
-		for b, tiles := 0, 0; b < s.blocks; b += tiles {
-			tiles = w.v.tileGroup(s.blocks-b, w.v.group(n))
+		end := min(s.blocks, (e.hi+kvBlock-1)/kvBlock-s.block)
+		for b, tiles := max(0, e.lo/kvBlock-s.block), 0; b < end; b += tiles {
+			tiles = w.v.tileGroup(end-b, w.v.group(n))
 			keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance))
-			for r, rows := r0+w.before(base+(s.block+b)*kvBlock, e)*w.heads, 0; r < r0+n; r += rows {
-				rows = min(w.v.group(r0+n-r), w.v.group(n)) // there is none of so many tiles for more
-				w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[r*w.dim], keys,
+			for r, rows := w.before(base+(s.block+b)*kvBlock, e)*w.heads, 0; r < n; r += rows {
+				rows = min(w.v.group(n-r), w.v.group(n)) // there is none of so many tiles for more
+				w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[(r0+r)*w.dim], keys,
 					AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, s.keyAhead, 0)
 			}
 		}
@@ -560,7 +592,7 @@ func (w *attendWork) weighHeads(l *layout, p *partial, kvHeads, group, lo, hi in
 			l.stretches[0] = *s
 			for h := range kvHeads {
 				rows := p.rows(h*group, group, w.width)
-				w.weighAll(l, &rows, 0, group, h*group, from, to)
+				w.weighRows(l, &rows, 0, group, h*group, from, to)
 				l.stretches[0].values = (*byte)(unsafe.Add(unsafe.Pointer(l.stretches[0].values), kvBlock*w.dim*bytes))
 			}
 			from, l.join = to, 1
@@ -568,9 +600,13 @@ func (w *attendWork) weighHeads(l *layout, p *partial, kvHeads, group, lo, hi in
 	}
 }
 
-// weighAll weighs the values of positions lo to hi-1 by the scores of n rows, from row r0 on,
-// which are rows from to to+n-1 of p.
-func (w *attendWork) weighAll(l *layout, p *partial, to, n, r0, lo, hi int) {
+// weighAll weighs the values of positions lo to hi-1 for n rows, from row r on.
+func (w *attendWork) weighAll(l *layout, p *partial, r, n, lo, hi int) {
+	w.weighRows(l, p, r, n, r, lo, hi)
+}
+
+// weighRows is weighAll by the scores of rows r0 and the following.
+func (w *attendWork) weighRows(l *layout, p *partial, to, n, r0, lo, hi int) {
 	if lo >= hi {
 		return
 	}

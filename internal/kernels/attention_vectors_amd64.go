@@ -52,3 +52,33 @@ func (v *attendVectors) tier() Tier {
 	}
 	return AVX2
 }
+
+// scaleRows sets the rows of out, n values each, to x*factor. Rows of x lie stride values apart, and what follows each
+// is presumably read next: the next head. It reports whether it did.
+func (v *attendVectors) scaleRows(out, x []float32, stride, n int, factor float32) bool {
+	if n%kvBlock != 0 {
+		return false
+	}
+	scale := scaleRowsAVX2
+	if v == &attend512 {
+		scale = scaleRowsAVX512
+	}
+	rows := len(out) / n
+	scale(&out[0], &x[:(rows-1)*stride+n][0], floatBytes*stride, n, rows, floatBytes*n, factor)
+	return true
+}
+
+// finish divides the sums by the weights' sums and writes them to out, tokens stride values apart. The next head's results
+// presumably follow. It reports whether it did.
+func (v *attendVectors) finish(out []float32, stride int, w *attendWork) bool {
+	if w.dim != w.width {
+		return false
+	}
+	finish := finishAVX2
+	if v == &attend512 {
+		finish = finishAVX512
+	}
+	tokens, n := len(w.lengths), w.heads*w.dim
+	finish(&out[:(tokens-1)*stride+n][0], &w.acc[:tokens*n][0], &w.l[:tokens*w.heads][0], floatBytes*stride, w.dim, w.heads, tokens, floatBytes*n)
+	return true
+}

@@ -47,6 +47,8 @@ func main() {
 		s.softmax()
 		s.factors()
 		s.merge()
+		s.scaleRows()
+		s.finish()
 	}
 	Generate()
 }
@@ -256,6 +258,17 @@ func (s isa) step(acc []reg.VecVirtual, w, x multiples, rows, tiles, i int, half
 // constant is a vector of equal float32 values: in AVX-512 a register, in AVX2, which has
 // fewer, memory.
 func (s isa) constant(name string, bits uint32) Op {
+	c := s.scalar(name, bits)
+	if s.lanes == 8 {
+		return c
+	}
+	r := ZMM()
+	VBROADCASTSS(c, r)
+	return r
+}
+
+// scalar is memory that begins with a value.
+func (s isa) scalar(name string, bits uint32) Mem {
 	full := fmt.Sprintf("attention%s%s", s.name, name)
 	c, ok := constants[full]
 	if !ok {
@@ -269,12 +282,7 @@ func (s isa) constant(name string, bits uint32) Op {
 		}
 		constants[full] = c
 	}
-	if s.lanes == 8 {
-		return c
-	}
-	r := ZMM()
-	VBROADCASTSS(c, r)
-	return r
+	return c
 }
 
 var constants = map[string]Mem{}
@@ -353,7 +361,8 @@ func (s isa) fold(v reg.VecVirtual, vs []reg.VecVirtual, op func(a, b, c Op)) re
 }
 
 // softmax generates, for rows of blocks*16 scores that lie 128 apart: the maximum of a row,
-// the weights Exp(score-maximum) in place of the scores, and their sum in 16 lanes.
+// the weights Exp(score-maximum) in place of the scores, and their sum in 16 lanes. Whole chunks and halves of them
+// are worked off in loops that are short enough to be foreseen.
 func (s isa) softmax() {
 	text("softmax"+s.name, "func(scores, maxima, sums *float32, blocks, rows int)")
 	row, m, l, rows := load64("scores"), load64("maxima"), load64("sums"), load64("rows")
@@ -367,6 +376,16 @@ func (s isa) softmax() {
 	VMOVD(infinity, ix)
 	VBROADCASTSS(ix, inf)
 
+	p, n := GP64(), GP64()
+	each := func(name string, body func(i int, at Mem)) {
+		MOVQ(row, p)
+		MOVQ(blocks, n)
+		eachBlock(name, p, n, func(block int) {
+			for i := range per {
+				body(i, Mem{Base: p, Disp: 64*block + i*s.lanes*4})
+			}
+		})
+	}
 	Label("row")
 	tops, sums := make([]reg.VecVirtual, per), make([]reg.VecVirtual, per)
 	for i := range per {
@@ -374,37 +393,23 @@ func (s isa) softmax() {
 		VMOVAPS(inf, tops[i])
 		s.zero(sums[i])
 	}
-	p, n := GP64(), GP64()
-	MOVQ(row, p)
-	MOVQ(blocks, n)
-	Label("max")
-	for i := range per {
+	each("max", func(i int, at Mem) {
 		v := s.vec()
-		VMOVUPS(Mem{Base: p, Disp: i * s.lanes * 4}, v)
+		VMOVUPS(at, v)
 		VMAXPS(tops[i], v, tops[i])
-	}
-	ADDQ(U8(64), p)
-	DECQ(n)
-	JNZ(LabelRef("max"))
+	})
 	top := s.fold(tops[0], tops, func(a, b, c Op) { VMAXPS(a, b, c) })
 	VMOVSS(top, Mem{Base: m})
 	wide := s.vec()
 	VBROADCASTSS(top, wide)
-
-	MOVQ(row, p)
-	MOVQ(blocks, n)
-	Label("exp")
-	for i := range per {
+	each("exp", func(i int, at Mem) {
 		v := s.vec()
-		VMOVUPS(Mem{Base: p, Disp: i * s.lanes * 4}, v)
+		VMOVUPS(at, v)
 		VSUBPS(wide, v, v)
 		w := s.exp(v, &e)
-		VMOVUPS(w, Mem{Base: p, Disp: i * s.lanes * 4})
+		VMOVUPS(w, at)
 		VADDPS(w, sums[i], sums[i])
-	}
-	ADDQ(U8(64), p)
-	DECQ(n)
-	JNZ(LabelRef("exp"))
+	})
 	sum := s.fold(sums[0], sums, func(a, b, c Op) { VADDPS(a, b, c) })
 	VMOVSS(sum, Mem{Base: l})
 
@@ -415,6 +420,29 @@ func (s isa) softmax() {
 	JNZ(LabelRef("row"))
 	VZEROUPPER()
 	RET()
+}
+
+// eachBlock generates body for n blocks of 64 bytes from p on, four of them in a turn of the loop as long as there
+// are as many. It uses up both registers.
+func eachBlock(name string, p, n reg.GPVirtual, body func(block int)) {
+	SUBQ(U8(4), n)
+	JL(LabelRef(name + "Few"))
+	Label(name + "Four")
+	for i := range 4 {
+		body(i)
+	}
+	ADDQ(I32(4*64), p)
+	SUBQ(U8(4), n)
+	JGE(LabelRef(name + "Four"))
+	Label(name + "Few")
+	ADDQ(U8(4), n)
+	JZ(LabelRef(name + "Done"))
+	Label(name + "One")
+	body(0)
+	ADDQ(U8(64), p)
+	DECQ(n)
+	JNZ(LabelRef(name + "One"))
+	Label(name + "Done")
 }
 
 // factors generates the first part of a merge, for n rows at once, n a multiple of 16:
@@ -478,6 +506,78 @@ func (s isa) merge() {
 	JNZ(LabelRef("row"))
 	VZEROUPPER()
 	RET()
+}
+
+// scaleRows generates out = x*factor for rows of n values, a multiple of 16. Those of x lie stride bytes apart, those of out
+// follow one another. What lies ahead bytes from what is read is fetched to the second-level cache.
+func (s isa) scaleRows() {
+	text("scaleRows"+s.name, "func(out, x *float32, stride, n, rows, ahead int, factor float32)")
+	out, x, stride, rows, ahead := load64("out"), load64("x"), load64("stride"), load64("rows"), load64("ahead")
+	f := s.vec()
+	VBROADCASTSS(must(Param("factor").Resolve()).Addr, f)
+	Label("row")
+	p, n := GP64(), load64("n")
+	MOVQ(x, p)
+	Label("sixteen")
+	PREFETCHT1(Mem{Base: p, Index: ahead, Scale: 1})
+	for i := range 16 / s.lanes {
+		v := s.vec()
+		VMULPS(Mem{Base: p, Disp: i * s.lanes * 4}, f, v)
+		VMOVUPS(v, Mem{Base: out, Disp: i * s.lanes * 4})
+	}
+	ADDQ(U8(64), p)
+	ADDQ(U8(64), out)
+	SUBQ(U8(16), n)
+	JNZ(LabelRef("sixteen"))
+	ADDQ(stride, x)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+// finish generates out[r] = acc[r] * (1/l[r]) for the heads of tokens, of dim values, a multiple of 16. Those of a token follow
+// one another, tokens lie stride bytes apart in out. What lies ahead bytes from what is written is fetched to the
+// second-level cache.
+func (s isa) finish() {
+	text("finish"+s.name, "func(out, acc, l *float32, stride, dim, heads, tokens, ahead int)")
+	out, acc, l := load64("out"), load64("acc"), load64("l")
+	stride, tokens, ahead := load64("stride"), load64("tokens"), load64("ahead")
+	one := XMM()
+	VMOVSS(s.scalar("One", math.Float32bits(1)), one)
+	Label("token")
+	p, heads := GP64(), load64("heads")
+	MOVQ(out, p)
+	Label("head")
+	inverse, f, n := XMM(), s.vec(), load64("dim")
+	VDIVSS(Mem{Base: l}, one, inverse)
+	VBROADCASTSS(inverse, f)
+	ADDQ(U8(4), l)
+	Label("sixteen")
+	PREFETCHT1(Mem{Base: p, Index: ahead, Scale: 1})
+	for i := range 16 / s.lanes {
+		v := s.vec()
+		VMULPS(Mem{Base: acc, Disp: i * s.lanes * 4}, f, v)
+		VMOVUPS(v, Mem{Base: p, Disp: i * s.lanes * 4})
+	}
+	ADDQ(U8(64), p)
+	ADDQ(U8(64), acc)
+	SUBQ(U8(16), n)
+	JNZ(LabelRef("sixteen"))
+	DECQ(heads)
+	JNZ(LabelRef("head"))
+	ADDQ(stride, out)
+	DECQ(tokens)
+	JNZ(LabelRef("token"))
+	VZEROUPPER()
+	RET()
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 func text(name, signature string) {
