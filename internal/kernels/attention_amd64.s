@@ -6373,11 +6373,7 @@ next:
 // func softmaxAVX512(scores *float32, maxima *float32, sums *float32, blocks int, rows int)
 // Requires: AVX, AVX512F
 TEXT ·softmaxAVX512(SB), NOSPLIT, $0-40
-	MOVQ         scores+0(FP), AX
-	MOVQ         maxima+8(FP), CX
-	MOVQ         sums+16(FP), DX
-	MOVQ         rows+32(FP), BX
-	MOVQ         blocks+24(FP), SI
+	MOVQ         blocks+24(FP), AX
 	VBROADCASTSS attentionAVX512Lowest<>+0(SB), Z0
 	VBROADCASTSS attentionAVX512Log2E<>+0(SB), Z1
 	VBROADCASTSS attentionAVX512Magic<>+0(SB), Z2
@@ -6389,182 +6385,195 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS attentionAVX512C4<>+0(SB), Z8
 	VBROADCASTSS attentionAVX512C5<>+0(SB), Z9
 	VBROADCASTSS attentionAVX512C6<>+0(SB), Z10
-	MOVL         $0xff800000, DI
-	VMOVD        DI, X11
+	MOVL         $0xff800000, CX
+	VMOVD        CX, X11
 	VBROADCASTSS X11, Z11
+	MOVQ         scores+0(FP), CX
+	MOVQ         maxima+8(FP), SI
+	MOVQ         rows+32(FP), DI
 
-row:
+max:
 	VMOVAPS Z11, Z12
-	VPXORD  Z13, Z13, Z13
-	MOVQ    AX, DI
-	MOVQ    SI, R8
-	SUBQ    $0x04, R8
+	MOVQ    CX, DX
+	MOVQ    AX, BX
+	SUBQ    $0x04, BX
 	JL      maxFew
 
 maxFour:
-	VMOVUPS (DI), Z14
-	VMAXPS  Z12, Z14, Z12
-	VMOVUPS 64(DI), Z14
-	VMAXPS  Z12, Z14, Z12
-	VMOVUPS 128(DI), Z14
-	VMAXPS  Z12, Z14, Z12
-	VMOVUPS 192(DI), Z14
-	VMAXPS  Z12, Z14, Z12
-	ADDQ    $+256, DI
-	SUBQ    $0x04, R8
+	VMOVUPS (DX), Z13
+	VMAXPS  Z12, Z13, Z12
+	VMOVUPS 64(DX), Z13
+	VMAXPS  Z12, Z13, Z12
+	VMOVUPS 128(DX), Z13
+	VMAXPS  Z12, Z13, Z12
+	VMOVUPS 192(DX), Z13
+	VMAXPS  Z12, Z13, Z12
+	ADDQ    $+256, DX
+	SUBQ    $0x04, BX
 	JGE     maxFour
 
 maxFew:
-	ADDQ $0x04, R8
+	ADDQ $0x04, BX
 	JZ   maxDone
 
 maxOne:
-	VMOVUPS (DI), Z14
-	VMAXPS  Z12, Z14, Z12
-	ADDQ    $0x40, DI
-	DECQ    R8
+	VMOVUPS (DX), Z13
+	VMAXPS  Z12, Z13, Z12
+	ADDQ    $0x40, DX
+	DECQ    BX
 	JNZ     maxOne
 
 maxDone:
-	VEXTRACTF64X4 $0x01, Z12, Y14
-	VMAXPS        Y12, Y14, Y14
-	VEXTRACTF128  $0x01, Y14, X12
-	VMAXPS        X14, X12, X12
-	VMOVHLPS      X12, X12, X14
-	VMAXPS        X12, X14, X12
-	VMOVSHDUP     X12, X14
-	VMAXPS        X12, X14, X12
-	VMOVSS        X12, (CX)
-	VBROADCASTSS  X12, Z12
-	MOVQ          AX, DI
-	MOVQ          SI, R8
-	SUBQ          $0x04, R8
-	JL            expFew
+	VEXTRACTF64X4 $0x01, Z12, Y13
+	VMAXPS        Y12, Y13, Y13
+	VEXTRACTF128  $0x01, Y13, X14
+	VMAXPS        X13, X14, X14
+	VMOVHLPS      X14, X14, X13
+	VMAXPS        X14, X13, X14
+	VMOVSHDUP     X14, X13
+	VMAXPS        X14, X13, X14
+	VMOVSS        X14, (SI)
+	ADDQ          $0x04, SI
+	ADDQ          $+512, CX
+	DECQ          DI
+	JNZ           max
+	MOVQ          maxima+8(FP), SI
+	MOVQ          scores+0(FP), CX
+	MOVQ          sums+16(FP), DI
+	MOVQ          rows+32(FP), R8
+
+exp:
+	VBROADCASTSS (SI), Z11
+	ADDQ         $0x04, SI
+	VPXORD       Z12, Z12, Z12
+	MOVQ         CX, DX
+	MOVQ         AX, BX
+	SUBQ         $0x04, BX
+	JL           expFew
 
 expFour:
-	VMOVUPS      (DI), Z14
-	VSUBPS       Z12, Z14, Z14
-	VMOVUPS      Z2, Z15
-	VFMADD231PS  Z1, Z14, Z15
-	VSUBPS       Z2, Z15, Z15
-	VMOVAPS      Z14, Z16
-	VFNMADD231PS Z3, Z15, Z16
-	VFNMADD231PS Z4, Z15, Z16
-	VMOVUPS      Z10, Z17
-	VFMADD213PS  Z9, Z16, Z17
-	VFMADD213PS  Z8, Z16, Z17
-	VFMADD213PS  Z7, Z16, Z17
-	VFMADD213PS  Z6, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VCMPPS       $0x05, Z0, Z14, K1
-	VSCALEFPS.Z  Z15, Z17, K1, Z17
-	VMOVUPS      Z17, (DI)
-	VADDPS       Z17, Z13, Z13
-	VMOVUPS      64(DI), Z14
-	VSUBPS       Z12, Z14, Z14
-	VMOVUPS      Z2, Z15
-	VFMADD231PS  Z1, Z14, Z15
-	VSUBPS       Z2, Z15, Z15
-	VMOVAPS      Z14, Z16
-	VFNMADD231PS Z3, Z15, Z16
-	VFNMADD231PS Z4, Z15, Z16
-	VMOVUPS      Z10, Z17
-	VFMADD213PS  Z9, Z16, Z17
-	VFMADD213PS  Z8, Z16, Z17
-	VFMADD213PS  Z7, Z16, Z17
-	VFMADD213PS  Z6, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VCMPPS       $0x05, Z0, Z14, K1
-	VSCALEFPS.Z  Z15, Z17, K1, Z17
-	VMOVUPS      Z17, 64(DI)
-	VADDPS       Z17, Z13, Z13
-	VMOVUPS      128(DI), Z14
-	VSUBPS       Z12, Z14, Z14
-	VMOVUPS      Z2, Z15
-	VFMADD231PS  Z1, Z14, Z15
-	VSUBPS       Z2, Z15, Z15
-	VMOVAPS      Z14, Z16
-	VFNMADD231PS Z3, Z15, Z16
-	VFNMADD231PS Z4, Z15, Z16
-	VMOVUPS      Z10, Z17
-	VFMADD213PS  Z9, Z16, Z17
-	VFMADD213PS  Z8, Z16, Z17
-	VFMADD213PS  Z7, Z16, Z17
-	VFMADD213PS  Z6, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VCMPPS       $0x05, Z0, Z14, K1
-	VSCALEFPS.Z  Z15, Z17, K1, Z17
-	VMOVUPS      Z17, 128(DI)
-	VADDPS       Z17, Z13, Z13
-	VMOVUPS      192(DI), Z14
-	VSUBPS       Z12, Z14, Z14
-	VMOVUPS      Z2, Z15
-	VFMADD231PS  Z1, Z14, Z15
-	VSUBPS       Z2, Z15, Z15
-	VMOVAPS      Z14, Z16
-	VFNMADD231PS Z3, Z15, Z16
-	VFNMADD231PS Z4, Z15, Z16
-	VMOVUPS      Z10, Z17
-	VFMADD213PS  Z9, Z16, Z17
-	VFMADD213PS  Z8, Z16, Z17
-	VFMADD213PS  Z7, Z16, Z17
-	VFMADD213PS  Z6, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VCMPPS       $0x05, Z0, Z14, K1
-	VSCALEFPS.Z  Z15, Z17, K1, Z17
-	VMOVUPS      Z17, 192(DI)
-	VADDPS       Z17, Z13, Z13
-	ADDQ         $+256, DI
-	SUBQ         $0x04, R8
+	VMOVUPS      (DX), Z13
+	VSUBPS       Z11, Z13, Z13
+	VMOVUPS      Z2, Z14
+	VFMADD231PS  Z1, Z13, Z14
+	VSUBPS       Z2, Z14, Z14
+	VMOVAPS      Z13, Z15
+	VFNMADD231PS Z3, Z14, Z15
+	VFNMADD231PS Z4, Z14, Z15
+	VMOVUPS      Z10, Z16
+	VFMADD213PS  Z9, Z15, Z16
+	VFMADD213PS  Z8, Z15, Z16
+	VFMADD213PS  Z7, Z15, Z16
+	VFMADD213PS  Z6, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VCMPPS       $0x05, Z0, Z13, K1
+	VSCALEFPS.Z  Z14, Z16, K1, Z16
+	VMOVUPS      Z16, (DX)
+	VADDPS       Z16, Z12, Z12
+	VMOVUPS      64(DX), Z13
+	VSUBPS       Z11, Z13, Z13
+	VMOVUPS      Z2, Z14
+	VFMADD231PS  Z1, Z13, Z14
+	VSUBPS       Z2, Z14, Z14
+	VMOVAPS      Z13, Z15
+	VFNMADD231PS Z3, Z14, Z15
+	VFNMADD231PS Z4, Z14, Z15
+	VMOVUPS      Z10, Z16
+	VFMADD213PS  Z9, Z15, Z16
+	VFMADD213PS  Z8, Z15, Z16
+	VFMADD213PS  Z7, Z15, Z16
+	VFMADD213PS  Z6, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VCMPPS       $0x05, Z0, Z13, K1
+	VSCALEFPS.Z  Z14, Z16, K1, Z16
+	VMOVUPS      Z16, 64(DX)
+	VADDPS       Z16, Z12, Z12
+	VMOVUPS      128(DX), Z13
+	VSUBPS       Z11, Z13, Z13
+	VMOVUPS      Z2, Z14
+	VFMADD231PS  Z1, Z13, Z14
+	VSUBPS       Z2, Z14, Z14
+	VMOVAPS      Z13, Z15
+	VFNMADD231PS Z3, Z14, Z15
+	VFNMADD231PS Z4, Z14, Z15
+	VMOVUPS      Z10, Z16
+	VFMADD213PS  Z9, Z15, Z16
+	VFMADD213PS  Z8, Z15, Z16
+	VFMADD213PS  Z7, Z15, Z16
+	VFMADD213PS  Z6, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VCMPPS       $0x05, Z0, Z13, K1
+	VSCALEFPS.Z  Z14, Z16, K1, Z16
+	VMOVUPS      Z16, 128(DX)
+	VADDPS       Z16, Z12, Z12
+	VMOVUPS      192(DX), Z13
+	VSUBPS       Z11, Z13, Z13
+	VMOVUPS      Z2, Z14
+	VFMADD231PS  Z1, Z13, Z14
+	VSUBPS       Z2, Z14, Z14
+	VMOVAPS      Z13, Z15
+	VFNMADD231PS Z3, Z14, Z15
+	VFNMADD231PS Z4, Z14, Z15
+	VMOVUPS      Z10, Z16
+	VFMADD213PS  Z9, Z15, Z16
+	VFMADD213PS  Z8, Z15, Z16
+	VFMADD213PS  Z7, Z15, Z16
+	VFMADD213PS  Z6, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VCMPPS       $0x05, Z0, Z13, K1
+	VSCALEFPS.Z  Z14, Z16, K1, Z16
+	VMOVUPS      Z16, 192(DX)
+	VADDPS       Z16, Z12, Z12
+	ADDQ         $+256, DX
+	SUBQ         $0x04, BX
 	JGE          expFour
 
 expFew:
-	ADDQ $0x04, R8
+	ADDQ $0x04, BX
 	JZ   expDone
 
 expOne:
-	VMOVUPS      (DI), Z14
-	VSUBPS       Z12, Z14, Z14
-	VMOVUPS      Z2, Z15
-	VFMADD231PS  Z1, Z14, Z15
-	VSUBPS       Z2, Z15, Z15
-	VMOVAPS      Z14, Z16
-	VFNMADD231PS Z3, Z15, Z16
-	VFNMADD231PS Z4, Z15, Z16
-	VMOVUPS      Z10, Z17
-	VFMADD213PS  Z9, Z16, Z17
-	VFMADD213PS  Z8, Z16, Z17
-	VFMADD213PS  Z7, Z16, Z17
-	VFMADD213PS  Z6, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VFMADD213PS  Z5, Z16, Z17
-	VCMPPS       $0x05, Z0, Z14, K1
-	VSCALEFPS.Z  Z15, Z17, K1, Z17
-	VMOVUPS      Z17, (DI)
-	VADDPS       Z17, Z13, Z13
-	ADDQ         $0x40, DI
-	DECQ         R8
+	VMOVUPS      (DX), Z13
+	VSUBPS       Z11, Z13, Z13
+	VMOVUPS      Z2, Z14
+	VFMADD231PS  Z1, Z13, Z14
+	VSUBPS       Z2, Z14, Z14
+	VMOVAPS      Z13, Z15
+	VFNMADD231PS Z3, Z14, Z15
+	VFNMADD231PS Z4, Z14, Z15
+	VMOVUPS      Z10, Z16
+	VFMADD213PS  Z9, Z15, Z16
+	VFMADD213PS  Z8, Z15, Z16
+	VFMADD213PS  Z7, Z15, Z16
+	VFMADD213PS  Z6, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VFMADD213PS  Z5, Z15, Z16
+	VCMPPS       $0x05, Z0, Z13, K1
+	VSCALEFPS.Z  Z14, Z16, K1, Z16
+	VMOVUPS      Z16, (DX)
+	VADDPS       Z16, Z12, Z12
+	ADDQ         $0x40, DX
+	DECQ         BX
 	JNZ          expOne
 
 expDone:
-	VEXTRACTF64X4 $0x01, Z13, Y12
-	VADDPS        Y13, Y12, Y12
-	VEXTRACTF128  $0x01, Y12, X14
-	VADDPS        X12, X14, X14
-	VMOVHLPS      X14, X14, X12
-	VADDPS        X14, X12, X14
-	VMOVSHDUP     X14, X12
-	VADDPS        X14, X12, X14
-	VMOVSS        X14, (DX)
-	ADDQ          $0x04, CX
-	ADDQ          $0x04, DX
-	ADDQ          $+512, AX
-	DECQ          BX
-	JNZ           row
+	VEXTRACTF64X4 $0x01, Z12, Y11
+	VADDPS        Y12, Y11, Y11
+	VEXTRACTF128  $0x01, Y11, X13
+	VADDPS        X11, X13, X13
+	VMOVHLPS      X13, X13, X11
+	VADDPS        X13, X11, X13
+	VMOVSHDUP     X13, X11
+	VADDPS        X13, X11, X13
+	VMOVSS        X13, (DI)
+	ADDQ          $0x04, DI
+	ADDQ          $+512, CX
+	DECQ          R8
+	JNZ           exp
 	VZEROUPPER
 	RET
 
@@ -8342,332 +8351,341 @@ next:
 // func softmaxAVX2(scores *float32, maxima *float32, sums *float32, blocks int, rows int)
 // Requires: AVX, AVX2, FMA3
 TEXT ·softmaxAVX2(SB), NOSPLIT, $0-40
-	MOVQ         scores+0(FP), AX
-	MOVQ         maxima+8(FP), CX
-	MOVQ         sums+16(FP), DX
-	MOVQ         rows+32(FP), BX
-	MOVQ         blocks+24(FP), SI
-	MOVL         $0xff800000, DI
-	VMOVD        DI, X0
+	MOVQ         blocks+24(FP), AX
+	MOVL         $0xff800000, CX
+	VMOVD        CX, X0
 	VBROADCASTSS X0, Y0
+	MOVQ         scores+0(FP), CX
+	MOVQ         maxima+8(FP), SI
+	MOVQ         rows+32(FP), DI
 
-row:
+max:
 	VMOVAPS Y0, Y1
-	VXORPS  Y2, Y2, Y2
-	VMOVAPS Y0, Y3
-	VXORPS  Y4, Y4, Y4
-	MOVQ    AX, DI
-	MOVQ    SI, R8
-	SUBQ    $0x04, R8
+	VMOVAPS Y0, Y2
+	MOVQ    CX, DX
+	MOVQ    AX, BX
+	SUBQ    $0x04, BX
 	JL      maxFew
 
 maxFour:
-	VMOVUPS (DI), Y5
-	VMAXPS  Y1, Y5, Y1
-	VMOVUPS 32(DI), Y5
-	VMAXPS  Y3, Y5, Y3
-	VMOVUPS 64(DI), Y5
-	VMAXPS  Y1, Y5, Y1
-	VMOVUPS 96(DI), Y5
-	VMAXPS  Y3, Y5, Y3
-	VMOVUPS 128(DI), Y5
-	VMAXPS  Y1, Y5, Y1
-	VMOVUPS 160(DI), Y5
-	VMAXPS  Y3, Y5, Y3
-	VMOVUPS 192(DI), Y5
-	VMAXPS  Y1, Y5, Y1
-	VMOVUPS 224(DI), Y5
-	VMAXPS  Y3, Y5, Y3
-	ADDQ    $+256, DI
-	SUBQ    $0x04, R8
+	VMOVUPS (DX), Y3
+	VMAXPS  Y1, Y3, Y1
+	VMOVUPS 32(DX), Y3
+	VMAXPS  Y2, Y3, Y2
+	VMOVUPS 64(DX), Y3
+	VMAXPS  Y1, Y3, Y1
+	VMOVUPS 96(DX), Y3
+	VMAXPS  Y2, Y3, Y2
+	VMOVUPS 128(DX), Y3
+	VMAXPS  Y1, Y3, Y1
+	VMOVUPS 160(DX), Y3
+	VMAXPS  Y2, Y3, Y2
+	VMOVUPS 192(DX), Y3
+	VMAXPS  Y1, Y3, Y1
+	VMOVUPS 224(DX), Y3
+	VMAXPS  Y2, Y3, Y2
+	ADDQ    $+256, DX
+	SUBQ    $0x04, BX
 	JGE     maxFour
 
 maxFew:
-	ADDQ $0x04, R8
+	ADDQ $0x04, BX
 	JZ   maxDone
 
 maxOne:
-	VMOVUPS (DI), Y5
-	VMAXPS  Y1, Y5, Y1
-	VMOVUPS 32(DI), Y5
-	VMAXPS  Y3, Y5, Y3
-	ADDQ    $0x40, DI
-	DECQ    R8
+	VMOVUPS (DX), Y3
+	VMAXPS  Y1, Y3, Y1
+	VMOVUPS 32(DX), Y3
+	VMAXPS  Y2, Y3, Y2
+	ADDQ    $0x40, DX
+	DECQ    BX
 	JNZ     maxOne
 
 maxDone:
-	VMAXPS       Y1, Y3, Y1
-	VEXTRACTF128 $0x01, Y1, X3
-	VMAXPS       X1, X3, X3
-	VMOVHLPS     X3, X3, X1
-	VMAXPS       X3, X1, X3
-	VMOVSHDUP    X3, X1
-	VMAXPS       X3, X1, X3
-	VMOVSS       X3, (CX)
-	VBROADCASTSS X3, Y1
-	MOVQ         AX, DI
-	MOVQ         SI, R8
-	SUBQ         $0x04, R8
+	VMAXPS       Y1, Y2, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VMAXPS       X1, X2, X2
+	VMOVHLPS     X2, X2, X1
+	VMAXPS       X2, X1, X2
+	VMOVSHDUP    X2, X1
+	VMAXPS       X2, X1, X2
+	VMOVSS       X2, (SI)
+	ADDQ         $0x04, SI
+	ADDQ         $+512, CX
+	DECQ         DI
+	JNZ          max
+	MOVQ         maxima+8(FP), SI
+	MOVQ         scores+0(FP), CX
+	MOVQ         sums+16(FP), DI
+	MOVQ         rows+32(FP), R8
+
+exp:
+	VBROADCASTSS (SI), Y0
+	ADDQ         $0x04, SI
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	MOVQ         CX, DX
+	MOVQ         AX, BX
+	SUBQ         $0x04, BX
 	JL           expFew
 
 expFour:
-	VMOVUPS      (DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, (DI)
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      32(DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, 32(DI)
-	VADDPS       Y6, Y4, Y4
-	VMOVUPS      64(DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, 64(DI)
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      96(DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, 96(DI)
-	VADDPS       Y6, Y4, Y4
-	VMOVUPS      128(DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, 128(DI)
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      160(DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, 160(DI)
-	VADDPS       Y6, Y4, Y4
-	VMOVUPS      192(DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, 192(DI)
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      224(DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, 224(DI)
-	VADDPS       Y6, Y4, Y4
-	ADDQ         $+256, DI
-	SUBQ         $0x04, R8
+	VMOVUPS      (DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, (DX)
+	VADDPS       Y5, Y1, Y1
+	VMOVUPS      32(DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, 32(DX)
+	VADDPS       Y5, Y2, Y2
+	VMOVUPS      64(DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, 64(DX)
+	VADDPS       Y5, Y1, Y1
+	VMOVUPS      96(DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, 96(DX)
+	VADDPS       Y5, Y2, Y2
+	VMOVUPS      128(DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, 128(DX)
+	VADDPS       Y5, Y1, Y1
+	VMOVUPS      160(DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, 160(DX)
+	VADDPS       Y5, Y2, Y2
+	VMOVUPS      192(DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, 192(DX)
+	VADDPS       Y5, Y1, Y1
+	VMOVUPS      224(DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, 224(DX)
+	VADDPS       Y5, Y2, Y2
+	ADDQ         $+256, DX
+	SUBQ         $0x04, BX
 	JGE          expFour
 
 expFew:
-	ADDQ $0x04, R8
+	ADDQ $0x04, BX
 	JZ   expDone
 
 expOne:
-	VMOVUPS      (DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, (DI)
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      32(DI), Y3
-	VSUBPS       Y1, Y3, Y3
-	VMOVUPS      attentionAVX2Magic<>+0(SB), Y5
-	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y5
-	VSUBPS       attentionAVX2Magic<>+0(SB), Y5, Y6
-	VMOVAPS      Y3, Y7
-	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y6, Y7
-	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y6, Y7
-	VMOVUPS      attentionAVX2C6<>+0(SB), Y6
-	VFMADD213PS  attentionAVX2C5<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C4<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C3<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2C2<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VFMADD213PS  attentionAVX2One<>+0(SB), Y7, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y6
-	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y5
-	VANDPS       Y5, Y6, Y6
-	VCMPPS       $0x03, Y3, Y3, Y5
-	VBLENDVPS    Y5, Y3, Y6, Y6
-	VMOVUPS      Y6, 32(DI)
-	VADDPS       Y6, Y4, Y4
-	ADDQ         $0x40, DI
-	DECQ         R8
+	VMOVUPS      (DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, (DX)
+	VADDPS       Y5, Y1, Y1
+	VMOVUPS      32(DX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      attentionAVX2Magic<>+0(SB), Y4
+	VFMADD231PS  attentionAVX2Log2E<>+0(SB), Y3, Y4
+	VSUBPS       attentionAVX2Magic<>+0(SB), Y4, Y5
+	VMOVAPS      Y3, Y6
+	VFNMADD231PS attentionAVX2Ln2Hi<>+0(SB), Y5, Y6
+	VFNMADD231PS attentionAVX2Ln2Lo<>+0(SB), Y5, Y6
+	VMOVUPS      attentionAVX2C6<>+0(SB), Y5
+	VFMADD213PS  attentionAVX2C5<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C4<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C3<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2C2<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VFMADD213PS  attentionAVX2One<>+0(SB), Y6, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x05, attentionAVX2Lowest<>+0(SB), Y3, Y4
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y5
+	VMOVUPS      Y5, 32(DX)
+	VADDPS       Y5, Y2, Y2
+	ADDQ         $0x40, DX
+	DECQ         BX
 	JNZ          expOne
 
 expDone:
-	VADDPS       Y2, Y4, Y1
-	VEXTRACTF128 $0x01, Y1, X2
-	VADDPS       X1, X2, X2
-	VMOVHLPS     X2, X2, X1
-	VADDPS       X2, X1, X2
-	VMOVSHDUP    X2, X1
-	VADDPS       X2, X1, X2
-	VMOVSS       X2, (DX)
-	ADDQ         $0x04, CX
-	ADDQ         $0x04, DX
-	ADDQ         $+512, AX
-	DECQ         BX
-	JNZ          row
+	VADDPS       Y1, Y2, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X0, X1, X1
+	VMOVHLPS     X1, X1, X0
+	VADDPS       X1, X0, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X1, X0, X1
+	VMOVSS       X1, (DI)
+	ADDQ         $0x04, DI
+	ADDQ         $+512, CX
+	DECQ         R8
+	JNZ          exp
 	VZEROUPPER
 	RET
 

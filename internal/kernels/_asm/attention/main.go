@@ -361,63 +361,73 @@ func (s isa) fold(v reg.VecVirtual, vs []reg.VecVirtual, op func(a, b, c Op)) re
 }
 
 // softmax generates, for rows of blocks*16 scores that lie 128 apart: the maximum of a row,
-// the weights Exp(score-maximum) in place of the scores, and their sum in 16 lanes. Whole chunks and halves of them
-// are worked off in loops that are short enough to be foreseen.
+// the weights Exp(score-maximum) in place of the scores, and their sum in 16 lanes. The maxima of all rows come first, so
+// that none waits for its own, and loops are short enough to be foreseen.
 func (s isa) softmax() {
 	text("softmax"+s.name, "func(scores, maxima, sums *float32, blocks, rows int)")
-	row, m, l, rows := load64("scores"), load64("maxima"), load64("sums"), load64("rows")
 	blocks := load64("blocks")
 	per := 16 / s.lanes
 	e := s.expConstants()
+	row, p, n := GP64(), GP64(), GP64()
+	// eachRow works off all rows, each vector of a row by each. End gets where the row's result belongs.
+	eachRow := func(name, result string, start func(), each func(i int, at Mem), end func(at Mem)) {
+		MOVQ(must(Param("scores").Resolve()).Addr, row)
+		out, rows := load64(result), load64("rows")
+		Label(name)
+		start()
+		MOVQ(row, p)
+		MOVQ(blocks, n)
+		eachBlock(name, p, n, func(block int) {
+			for i := range per {
+				each(i, Mem{Base: p, Disp: 64*block + i*s.lanes*4})
+			}
+		})
+		end(Mem{Base: out})
+		ADDQ(U8(4), out)
+		ADDQ(I32(chunkBytes), row)
+		DECQ(rows)
+		JNZ(LabelRef(name))
+	}
+
 	inf := s.vec()
 	infinity := GP32()
 	MOVL(U32(0xff800000), infinity)
 	ix := XMM()
 	VMOVD(infinity, ix)
 	VBROADCASTSS(ix, inf)
-
-	p, n := GP64(), GP64()
-	each := func(name string, body func(i int, at Mem)) {
-		MOVQ(row, p)
-		MOVQ(blocks, n)
-		eachBlock(name, p, n, func(block int) {
-			for i := range per {
-				body(i, Mem{Base: p, Disp: 64*block + i*s.lanes*4})
-			}
-		})
+	lanes := make([]reg.VecVirtual, per)
+	for i := range lanes {
+		lanes[i] = s.vec()
 	}
-	Label("row")
-	tops, sums := make([]reg.VecVirtual, per), make([]reg.VecVirtual, per)
-	for i := range per {
-		tops[i], sums[i] = s.vec(), s.vec()
-		VMOVAPS(inf, tops[i])
-		s.zero(sums[i])
-	}
-	each("max", func(i int, at Mem) {
+	eachRow("max", "maxima", func() {
+		for _, v := range lanes {
+			VMOVAPS(inf, v)
+		}
+	}, func(i int, at Mem) {
 		v := s.vec()
 		VMOVUPS(at, v)
-		VMAXPS(tops[i], v, tops[i])
+		VMAXPS(lanes[i], v, lanes[i])
+	}, func(at Mem) {
+		VMOVSS(s.fold(lanes[0], lanes, func(a, b, c Op) { VMAXPS(a, b, c) }), at)
 	})
-	top := s.fold(tops[0], tops, func(a, b, c Op) { VMAXPS(a, b, c) })
-	VMOVSS(top, Mem{Base: m})
-	wide := s.vec()
-	VBROADCASTSS(top, wide)
-	each("exp", func(i int, at Mem) {
+
+	m, wide := load64("maxima"), s.vec()
+	eachRow("exp", "sums", func() {
+		VBROADCASTSS(Mem{Base: m}, wide)
+		ADDQ(U8(4), m)
+		for _, v := range lanes {
+			s.zero(v)
+		}
+	}, func(i int, at Mem) {
 		v := s.vec()
 		VMOVUPS(at, v)
 		VSUBPS(wide, v, v)
 		w := s.exp(v, &e)
 		VMOVUPS(w, at)
-		VADDPS(w, sums[i], sums[i])
+		VADDPS(w, lanes[i], lanes[i])
+	}, func(at Mem) {
+		VMOVSS(s.fold(lanes[0], lanes, func(a, b, c Op) { VADDPS(a, b, c) }), at)
 	})
-	sum := s.fold(sums[0], sums, func(a, b, c Op) { VADDPS(a, b, c) })
-	VMOVSS(sum, Mem{Base: l})
-
-	ADDQ(U8(4), m)
-	ADDQ(U8(4), l)
-	ADDQ(I32(chunkBytes), row)
-	DECQ(rows)
-	JNZ(LabelRef("row"))
 	VZEROUPPER()
 	RET()
 }
