@@ -318,7 +318,7 @@ func (w *attendWork) softmax(p *partial, e extent, r0, n int) {
 	const together = 16 // rows that the first-level cache holds, since they are read twice
 	for r := 0; r < n; r += together {
 		k := min(together, n-r)
-		w.v.softmax(&w.scores[(r0+r)*AttendChunk+b0*kvBlock], &p.m[r:r+k][0], &p.l[r:r+k][0], b1-b0, k)
+		w.v.softmax(&w.scores[(r0+r)*AttendChunk+b0*kvBlock], &p.m[r : r+k][0], &p.l[r : r+k][0], b1-b0, k)
 	}
 }
 
