@@ -489,14 +489,14 @@ func (e *engine) enterToFree() bool {
 }
 
 // note has the model refuse all further work if err is a panic, which it returns as
-// a *PanicError, or of memory that is gone. The caller has the turn.
+// a *PanicError, or of memory that is gone. A panic of an observer leaves the devices in order. The caller has the turn.
 func (e *engine) note(err error) error {
 	if err == nil {
 		return nil
 	}
 	err = asPanic(err)
 	var panicked *PanicError
-	if errors.As(err, &panicked) || errors.Is(err, ErrFault) {
+	if errors.As(err, &panicked) && panicked.During != observing || errors.Is(err, ErrFault) {
 		e.fault = err
 	}
 	return err

@@ -55,7 +55,8 @@ func Explain(m *Model, p graph.Params) (*Schedule, error) {
 // observers. Devices that work ahead of the host, or from recordings, run node by node meanwhile.
 // Without observers nothing is spent on them.
 //
-// An error of an observer ends the evaluation that it observes, like the error of a device.
+// An error of an observer ends the evaluation that it observes, like the error of a device; and so does a
+// panic, as a *PanicError.
 func (m *Model) Observe(o Observer) (stop func()) {
 	if m.none() {
 		return func() {}
@@ -163,22 +164,41 @@ func (o *observers) each(f func(Observer)) {
 	}
 }
 
-// watched is the observers of one pass.
-type watched []*Observer
+// watched is the observers of one pass. Where one panics, that is an error of the evaluation, and no more:
+// devices and scheduler are as after any other.
+type watched struct {
+	observers []*Observer
+	failure   error // of Before, which cannot say so itself
+}
 
-func (w watched) Before(s *Step) {
-	for _, o := range w {
+func (w *watched) Before(s *Step) {
+	defer recovered(&w.failure, observing)
+	for _, o := range w.observers {
 		(*o).Before(s)
 	}
 }
 
-func (w watched) After(s *Step) error {
-	for _, o := range w {
+func (w *watched) After(s *Step) (err error) {
+	if w.failure != nil {
+		return w.failure
+	}
+	defer recovered(&err, observing)
+	for _, o := range w.observers {
 		if err := (*o).After(s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func beginPass(ctx context.Context, o Observer, p *Pass) (err error) {
+	defer recovered(&err, observing)
+	return o.BeginPass(ctx, p)
+}
+
+func endPass(o Observer, p *Pass, failure error) (err error) {
+	defer recovered(&err, observing)
+	return o.EndPass(p, failure)
 }
 
 // execute runs a program whose inputs are written, with the observers that there are.
@@ -191,25 +211,25 @@ func (c *GraphCache) execute(p *sched.Program) error {
 	c.model.engine.observers.passes++
 	pass := c.batch.pass(p)
 	pass.Number = c.model.engine.observers.passes
-	return observed(&c.run, pass, watched(*list))
+	return observed(&c.run, pass, *list)
 }
 
-func observed(ctx context.Context, pass *Pass, w watched) (err error) {
+func observed(ctx context.Context, pass *Pass, list []*Observer) (err error) {
 	begun := 0
 	defer func() {
-		for _, o := range w[:begun] {
-			if failed := (*o).EndPass(pass, err); failed != nil {
+		for _, o := range list[:begun] {
+			if failed := endPass(*o, pass, err); failed != nil {
 				err = errors.Join(err, fmt.Errorf("minfer: observer: %w", failed))
 			}
 		}
 	}()
-	for _, o := range w {
+	for _, o := range list {
 		begun++
-		if err := (*o).BeginPass(ctx, pass); err != nil {
+		if err := beginPass(ctx, *o, pass); err != nil {
 			return fmt.Errorf("minfer: observer: %w", err)
 		}
 	}
-	pass.Program.SetObserver(w)
+	pass.Program.SetObserver(&watched{observers: list})
 	return pass.Program.Execute(ctx)
 }
 

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"runtime/pprof"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/minfer/minfer"
@@ -496,6 +497,178 @@ func TestTraceOfAStepIsSmall(t *testing.T) {
 	t.Logf("%d bytes for a decode step of %d layers", out.Len(), m.Info().Layers)
 	if out.Len() > 2<<20 {
 		t.Errorf("%d bytes for a decode step", out.Len())
+	}
+}
+
+// TestTraceKeepsBytes: texts and bytes of a trace together are what went in, also where a token is a part of a
+// character.
+func TestTraceKeepsBytes(t *testing.T) {
+	const prompt = "é 猫 🦊 \n"
+	var out bytes.Buffer
+	m := openStoryteller(t, minfer.WithTrace(&out))
+	tokens, err := m.Tokenizer().Encode(prompt, minfer.EncodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eval(t, openSession(t, m), tokens...)
+	var got []byte
+	parts := 0
+	for r, err := range trace.Records(&out) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, ok := r.(*trace.PassRecord)
+		if !ok {
+			continue
+		}
+		parts += len(p.Bytes)
+		for row, text := range p.Texts {
+			if b := p.Bytes[row]; b != nil {
+				text = string(b)
+			}
+			got = append(got, text...)
+		}
+	}
+	if string(got) != prompt || parts == 0 {
+		t.Errorf("%q, with %d tokens that are no text", got, parts)
+	}
+}
+
+// TestAnyLimits: whatever the limits, a trace is one, and its samples are no larger than values.
+func TestAnyLimits(t *testing.T) {
+	for _, n := range []int{math.MinInt, -1, 0, 1, math.MaxInt} {
+		var out bytes.Buffer
+		limits := trace.Limits{Rows: n, Columns: n, Bins: n, Top: n, TopRows: n, Attention: n}
+		m := openStoryteller(t, minfer.WithTrace(&out, trace.WithLimits(limits)))
+		eval(t, openSession(t, m), 1, 2, 3)
+		for r, err := range trace.Records(&out) {
+			if err != nil {
+				t.Fatalf("limits of %d: %v", n, err)
+			}
+			if p, ok := r.(*trace.PassRecord); ok {
+				for _, node := range p.Nodes {
+					if node.Sample != nil && len(node.Sample.Values) > node.Bytes/2 {
+						t.Fatalf("limits of %d: %d values of %d bytes", n, len(node.Sample.Values), node.Bytes)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestObserversThatMisbehave: a panic of an observer is an error of the evaluation, in which other observers
+// are still told of the end of the pass, and the model goes on as before.
+func TestObserversThatMisbehave(t *testing.T) {
+	m := openStoryteller(t)
+	s := openSession(t, m)
+	want := eval(t, s, 1, 2, 3)
+	for _, where := range []string{"BeginPass", "Before", "After", "EndPass"} {
+		if err := s.Rewind(0); err != nil {
+			t.Fatal(err)
+		}
+		first, last := &seen{}, &seen{}
+		stops := []func(){m.Observe(first), m.Observe(&panics{where: where}), m.Observe(last)}
+		_, err := s.Eval(context.Background(), []minfer.Token{1, 2, 3})
+		if err == nil || !strings.Contains(err.Error(), "a fault of the observer") {
+			t.Errorf("%s: %v", where, err)
+		}
+		if len(first.failures) != 1 || (where != "BeginPass" && len(last.failures) != 1) {
+			t.Errorf("%s: others are told of %v and %v", where, first.failures, last.failures)
+		}
+		for _, stop := range stops {
+			stop()
+		}
+		wantRow(t, "after a panic in "+where, eval(t, s, 1, 2, 3), want)
+	}
+	stop := m.Observe(&panics{where: "Chose"})
+	var err error
+	for _, err = range openSession(t, m).Generate(context.Background(), "a", minfer.MaxTokens(3)) {
+	}
+	if panicked := (*minfer.PanicError)(nil); !errors.As(err, &panicked) {
+		t.Errorf("Chose: %v", err)
+	}
+	stop()
+	eval(t, openSession(t, m), 1)
+}
+
+type panics struct {
+	trace.Nothing
+	where string
+}
+
+func (p *panics) at(where string) {
+	if p.where == where {
+		panic("a fault of the observer")
+	}
+}
+func (p *panics) BeginPass(context.Context, *minfer.Pass) error { p.at("BeginPass"); return nil }
+func (p *panics) Before(*minfer.Step)                           { p.at("Before") }
+func (p *panics) After(*minfer.Step) error                      { p.at("After"); return nil }
+func (p *panics) EndPass(*minfer.Pass, error) error             { p.at("EndPass"); return nil }
+func (p *panics) Chose(minfer.Choice)                           { p.at("Chose") }
+
+// TestTraceOfManySessions: sessions that share passes are traced while recorders come and go, a writer fails
+// midway and the model is closed at last; every trace that was not cut off is whole.
+func TestTraceOfManySessions(t *testing.T) {
+	var throughout, short bytes.Buffer
+	m, err := minfer.Open(storyteller, minfer.WithTrace(&throughout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := m.NewGraphCache(256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	for i := range 4 {
+		s, err := m.NewSession(minfer.WithCache(cache), minfer.WithContext(64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			defer s.Close()
+			for _, err := range s.Generate(context.Background(), "One, two,", minfer.MaxTokens(12), minfer.Seed(uint64(i))) {
+				if err != nil && !errors.Is(err, errFull) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 10 {
+		short.Reset()
+		for _, w := range []io.Writer{&short, &roomFor{bytes: 50000}} {
+			r, err := trace.NewRecorder(w, m.TraceModel(), func(int32) string { return "" }, trace.Chrome())
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop := m.Observe(r)
+			group.Go(stop)
+			if err := r.Close(); err != nil && !errors.Is(err, errFull) { // while it is told of passes
+				t.Error(err)
+			}
+			stop()
+		}
+		if _, err := perfettotest.Import(short.Bytes()); err != nil {
+			t.Errorf("a trace that was ended in between: %v", err)
+		}
+	}
+	group.Wait()
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	rows := make(map[uint64]int)
+	for r, err := range trace.Records(&throughout) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, ok := r.(*trace.PassRecord); ok && p.Error == "" {
+			for _, session := range p.Sessions {
+				rows[session]++
+			}
+		}
+	}
+	if len(rows) != 4 {
+		t.Errorf("rows by session: %v", rows)
 	}
 }
 

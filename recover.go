@@ -10,13 +10,16 @@ import (
 
 // PanicError is a panic that was caught at the library's boundary: a fault of the
 // library, of a device, of a model definition, or of a function that the host gave it. After a
-// panic in the middle of an evaluation the model returns the error from all further ones; other
-// models go on.
+// panic in the middle of an evaluation, unless it is an Observer's, the model returns the error from all further
+// ones; other models go on.
 type PanicError struct {
 	During string // what was being done
 	Value  any    // what was given to panic
 	Stack  []byte // of the goroutine that panicked
 }
+
+// observing is what a panic of an observer happens during.
+const observing = "telling an observer"
 
 // Error returns what panicked and where.
 func (e *PanicError) Error() string {

@@ -16,7 +16,7 @@ import (
 )
 
 // Limits say how much of each value is recorded, so that a trace stays small. Inputs are recorded
-// as tokens and positions only, and key and value regions not at all.
+// as tokens and positions only, and key and value regions not at all. Less than 0 is 0, and more than there is is all.
 type Limits struct {
 	Rows      int `json:"rows"`      // of a value, so many last rows are sampled
 	Columns   int `json:"columns"`   // of a row, at most so many elements, evenly spaced
@@ -243,7 +243,7 @@ func (r *Recorder) pairs(op graph.Op) (n int) {
 // logits lists the likeliest tokens after the last rows of the output.
 func (r *Recorder) logits(x []float32, vocab int) {
 	rows := r.of.Outputs
-	for i := max(0, len(rows)-r.limits.TopRows); i < len(rows); i++ {
+	for i := max(0, len(rows)-max(0, r.limits.TopRows)); i < len(rows); i++ {
 		row := rows[i]
 		r.record.Logits = append(r.record.Logits, Logits{
 			Session: r.of.Sessions[row], Position: int(r.of.Positions[row]),
@@ -255,7 +255,7 @@ func (r *Recorder) logits(x []float32, vocab int) {
 // Likeliest returns the n tokens of the largest logits, of equals the lower token first, with
 // their probabilities. NaN is never among them.
 func Likeliest(logits []float32, n int, text func(int32) string) []Candidate {
-	if n <= 0 {
+	if n = min(n, len(logits)); n <= 0 {
 		return nil
 	}
 	top := make([]Candidate, 0, n+1)

@@ -79,10 +79,11 @@ func Describe(x []float32) *Statistics {
 	return s
 }
 
-// histogram counts the finite elements in equal bins between the least and the greatest.
+// histogram counts the finite elements in equal bins between the least and the greatest, which are no more than
+// there are elements.
 func histogram(x []float32, s *Statistics, bins int) []int {
 	span := float64(s.Max) - float64(s.Min)
-	if bins == 0 || span == 0 {
+	if bins = min(bins, len(x)); bins <= 0 || span == 0 {
 		return nil
 	}
 	counts := make([]int, bins)
@@ -109,7 +110,7 @@ func sampleOf(x []float32, width, rows, columns int) *Sample {
 		return nil
 	}
 	all := len(x) / width
-	rows = min(rows, all)
+	rows, columns = min(rows, all), min(columns, width)
 	s := &Sample{Stride: (width + columns - 1) / columns}
 	for r := all - rows; r < all; r++ {
 		s.Rows = append(s.Rows, r)
