@@ -107,6 +107,9 @@ func (s *settings) serve(ctx context.Context, stderr io.Writer) (err error) {
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- web.Serve(listener) }()
+	if v.cut != nil {
+		fmt.Fprintf(stderr, "viz: %v; what comes before is shown\n", v.cut)
+	}
 	fmt.Fprintf(stderr, "%s is shown on http://%s\n", v.models[0].title, listener.Addr())
 	select {
 	case err := <-failed:

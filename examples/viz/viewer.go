@@ -20,6 +20,7 @@ type viewer struct {
 	models   []*model // what can be run; the first is the one that is looked at
 	runs     [2]*log  // what the page shows
 	limits   *watch
+	cut      error // where the trace that is shown at the start is none any more
 
 	mu   sync.Mutex
 	stop context.CancelFunc // of the run under way; nil if there is none
@@ -52,8 +53,8 @@ func newViewer(s *settings) (*viewer, error) {
 		return nil, err
 	}
 	if s.open != "" {
-		if err := v.load(s.open); err != nil {
-			return nil, errors.Join(err, v.close())
+		if v.cut = v.load(s.open); len(v.runs[0].all()) == 0 {
+			return nil, errors.Join(v.cut, v.close())
 		}
 	}
 	return v, nil
@@ -77,7 +78,7 @@ func (m *model) opened() (_ *minfer.Model, err error) {
 	return m.m, err
 }
 
-// load shows a trace that was kept.
+// load shows a trace that was kept: of one that ends or breaks midway, what comes before.
 func (v *viewer) load(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

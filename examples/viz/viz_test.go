@@ -119,10 +119,14 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}{
 		{request{Slot: 2, Tokens: 1}, 400}, {request{Model: 4, Tokens: 1}, 400}, {request{Model: -1, Tokens: 1}, 400}, {request{Tokens: 0}, 400},
 		{request{Along: true, Tokens: 1}, 400}, {"run", 400}, {request{Tokens: 1, Prompt: strings.Repeat("fox ", 2000)}, 500}, {request{Tokens: 1, Prompt: ""}, 500},
+		{map[string]any{"tokens": "many"}, 400}, {map[string]any{"tokens": 1e40}, 400}, {[]int{1}, 400}, {request{Tokens: 1, Prompt: strings.Repeat("x", 2<<20)}, 400},
 	} {
 		if code, said := post(t, url+"/api/run", test.body); code != test.code || said == "" {
 			t.Errorf("%+.80v: %d %q, want %d", test.body, code, said, test.code)
 		}
+	}
+	if code, said := post(t, url+"/api/watch", map[string]int{"x": 1}); code != 400 || said == "" {
+		t.Errorf("nothing to watch: %d %q", code, said)
 	}
 	for path, code := range map[string]int{"/": 200, "/app.js": 200, "/dagre.LICENSE": 200, "/nothing.js": 404, "/api/trace/2": 404, "/api/trace/x": 404, "/api/run": 405} {
 		answer, err := http.Get(url + path)
@@ -143,6 +147,9 @@ func TestOtherPagesCannotAsk(t *testing.T) {
 		func(r *http.Request) { r.Host = "evil.example" },
 		func(r *http.Request) { r.Host = "evil.example:" + r.URL.Port() },
 		func(r *http.Request) { r.Host = "127.0.0.1:1" },
+		func(r *http.Request) { r.Host = "127.0.0.1" },
+		func(r *http.Request) { r.Host = "127.0.0.1.evil.example:" + r.URL.Port() },
+		func(r *http.Request) { r.Host = "evil@127.0.0.1:" + r.URL.Port() },
 		func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") },
 		func(r *http.Request) { r.Header.Set("Origin", "null") },
 	} {
@@ -187,6 +194,38 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestManyWatch: pages that take what comes, and some that do not, are in nobody's way.
+func TestManyWatch(t *testing.T) {
+	v, url := start(t)
+	var pages []*http.Response
+	for range 40 {
+		answer, err := http.Get(url + "/api/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		pages = append(pages, answer)
+	}
+	for range 3 {
+		if code, said := post(t, url+"/api/run", request{Prompt: "a", Tokens: 5, Attention: true, Lens: true}); code != http.StatusNoContent {
+			t.Fatalf("%d: %s", code, said)
+		}
+	}
+	// The last record of the last run comes to all that read.
+	last := strings.TrimSpace(string(v.runs[0].lines[len(v.runs[0].lines)-1]))
+	for _, page := range pages[20:] {
+		lines := bufio.NewScanner(page.Body)
+		lines.Buffer(nil, 1<<24)
+		found := false
+		for !found && lines.Scan() {
+			found = lines.Text() == "data: "+last
+		}
+		if !found {
+			t.Fatalf("the stream ends before the run: %v", lines.Err())
+		}
+	}
+}
+
 func TestOpenTrace(t *testing.T) {
 	path := writeTrace(t)
 	v, err := newViewer(&settings{open: path, context: 64})
@@ -199,6 +238,20 @@ func TestOpenTrace(t *testing.T) {
 	}
 	if passes, _, _ := recordsOf(t, v.runs[0]); len(passes) != 3 || !bytes.HasPrefix(data, []byte(`{"kind":"header"`)) {
 		t.Errorf("%d passes", len(passes))
+	}
+	if err := v.close(); err != nil {
+		t.Error(err)
+	}
+	// A trace of a program that ended midway.
+	cut := filepath.Join(t.TempDir(), "cut.trace")
+	if err := os.WriteFile(cut, data[:bytes.LastIndex(data, []byte(`{"kind":"pass"`))+1000], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if v, err = newViewer(&settings{open: cut, context: 64}); err != nil {
+		t.Fatal(err)
+	}
+	if passes, _, _ := recordsOf(t, v.runs[0]); len(passes) != 2 || !errors.Is(v.cut, trace.ErrFormat) {
+		t.Errorf("of a trace that was cut: %d passes, %v", len(passes), v.cut)
 	}
 	if err := v.close(); err != nil {
 		t.Error(err)

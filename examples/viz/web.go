@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -45,15 +47,22 @@ func (v *viewer) handler(addr net.Addr) http.Handler {
 func guard(h http.Handler, addr net.Addr) http.Handler {
 	_, port, _ := net.SplitHostPort(addr.String())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, hostPort, err := net.SplitHostPort(r.Host)
-		known := host == "localhost" || net.ParseIP(host) != nil
 		origin := r.Header.Get("Origin")
-		if err != nil || hostPort != port || !known || origin != "" && origin != "http://"+r.Host {
+		if !isAddress(r.Host, port) || origin != "" && origin != "http://"+r.Host {
 			http.Error(w, "this page is served by its address only", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// isAddress reports whether what a browser takes for our name is an address, of this port.
+func isAddress(host, port string) bool {
+	u, err := url.Parse("http://" + host)
+	if err != nil || u.Host != host {
+		return false
+	}
+	return (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()) != nil) && cmp.Or(u.Port(), "80") == port
 }
 
 func servePage(w http.ResponseWriter, name string) {
