@@ -74,7 +74,7 @@ func (m *Model) Observe(o Observer) (stop func()) {
 // pass and node the time, device, bytes, multiply-adds, statistics and a sample of values, the
 // likeliest tokens and those that were chosen. Options say how much of it; trace.Chrome has it
 // written as events for Perfetto instead. The form is described in docs/trace.md. An error of w ends
-// the evaluation under way.
+// the evaluation under way, and all that follow.
 //
 // Unlike anything else that the library writes, a trace holds the text that passes through.
 func WithTrace(w io.Writer, opts ...trace.Option) Option {
