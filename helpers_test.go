@@ -17,9 +17,12 @@ import (
 var storyteller = filepath.Join("testdata", "storyteller-q4_0.gguf")
 
 // eachModel runs a test on the storyteller and, where the shared folder is, on a small
-// model of every architecture and kind of tokenizer, and on more of those if asked for.
+// model of every architecture and kind of tokenizer, and on more of those if asked for. With -short the storyteller has to do.
 func eachModel(t *testing.T, f func(t *testing.T, path string), more ...string) {
 	t.Run("storyteller", func(t *testing.T) { f(t, storyteller) })
+	if testing.Short() {
+		return
+	}
 	for _, name := range append(more, "tiny-qwen2-q4_k_m", "tiny-qwen3-q8_0", "tiny-llama-q6_k", "tiny-llama-spm-q4_k_m") {
 		t.Run(name, func(t *testing.T) { f(t, testfiles.Shared(t, "golden", "models", name+".gguf")) })
 	}

@@ -4,6 +4,7 @@
 #
 #   ./check.sh              on the GPU
 #   ./check.sh rehearse     through the emulated driver, with models of two small layers
+#   ./check.sh list         prints which tests it runs, besides speed, as a pattern
 #   ./check.sh build FILE   only builds the program that ./check.sh FILE then runs, for machines without Go
 set -eu
 cd "$(dirname "$0")"
@@ -11,7 +12,9 @@ export CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -I$PWD/include"
 tags=cuda
 extra=
 program=${TMPDIR:-/tmp}/minfer-cuda-check
+tests='^(TestConformance|TestOrderOfSums|TestReplay|TestBits|TestObserved|TestForks|TestSaved|TestTwoDevices|TestGolden|TestStoryteller)$'
 case ${1:-} in
+list) echo "$tests"; exit ;;
 rehearse) tags='cuda cudaemu' extra=-rehearse ;;
 build) exec go test -c -tags cuda -o "$2" . ;;
 '') ;;
@@ -19,7 +22,7 @@ build) exec go test -c -tags cuda -o "$2" . ;;
 esac
 [ -n "${1:-}" ] && [ "${1:-}" != rehearse ] || go test -c -tags "$tags" -o "$program" .
 log=$program.log
-if "$program" -test.run '^(TestConformance|TestOrderOfSums|TestReplay|TestBits|TestObserved|TestForks|TestSaved|TestTwoDevices|TestGolden|TestStoryteller)$' -test.v -test.timeout 4m >"$log" 2>&1; then
+if "$program" -test.run "$tests" -test.v -test.timeout 4m >"$log" 2>&1; then
   grep -E '^ *--- SKIP' "$log" || true
   echo "conformance, replay and small models: ok ($(grep -c -E '^ *--- PASS' "$log") tests)"
 else

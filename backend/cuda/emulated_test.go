@@ -133,6 +133,7 @@ func TestOrders(t *testing.T) {
 		{"GPUEMU_ORDER=rand:2", "GPUEMU_CC=86"},
 	} {
 		t.Run(strings.Join(env, ","), func(t *testing.T) {
+			t.Parallel()
 			if out, err := again(t, tests, env...); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
@@ -160,6 +161,7 @@ func TestDroppedBarriers(t *testing.T) {
 		}
 		for _, line := range barriers(t, file) {
 			t.Run(fmt.Sprintf("%s:%d", file, line), func(t *testing.T) {
+				t.Parallel()
 				for _, order := range []string{"rand:3", "rand:4", "rev", "fwd"} {
 					for _, cc := range []string{"80", "75"} { // some kernels are for one of them only
 						if _, err := again(t, run, fmt.Sprintf("GPUEMU_DROP=%s:%d", file, line), "GPUEMU_ORDER="+order, "GPUEMU_CC="+cc); err != nil {

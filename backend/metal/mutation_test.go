@@ -145,6 +145,7 @@ func TestMistakes(t *testing.T) {
 	}
 	for _, m := range kernelMistakes {
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel() // what is tested is in another process
 			m.spoilt(t)
 			cmd := exec.Command(os.Args[0], "-test.run", "TestMistaken/"+m.test, "-test.timeout", "5m")
 			cmd.Env = append(os.Environ(), mistakeVar+"="+m.name)

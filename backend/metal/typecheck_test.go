@@ -22,7 +22,8 @@ import (
 // what lies behind cgo is taken to have any type.
 func TestDarwinTypes(t *testing.T) {
 	packages := listDarwin(t)
-	if faults := typecheck(packages, nil); len(faults) > 0 {
+	c := checker{token.NewFileSet(), make(map[string]*types.Package)}
+	if faults := c.check(packages, nil); len(faults) > 0 {
 		t.Fatalf("on a Mac:\n%v", errors.Join(faults...))
 	}
 	for _, mistake := range []struct{ file, old, new, want string }{
@@ -40,7 +41,7 @@ func TestDarwinTypes(t *testing.T) {
 			t.Errorf("%s has no %q", mistake.file, mistake.old)
 			continue
 		}
-		faults := errors.Join(typecheck(packages, map[string]string{mistake.file: spoilt})...)
+		faults := errors.Join(c.check(packages, map[string]string{mistake.file: spoilt})...)
 		if faults == nil || !strings.Contains(faults.Error(), mistake.want) {
 			t.Errorf("with %s, the check says %v, want %q", mistake.new, faults, mistake.want)
 		}
@@ -100,11 +101,19 @@ func (k known) Import(path string) (*types.Package, error) {
 	return nil, fmt.Errorf("package %s is not loaded", path)
 }
 
-// typecheck returns what is wrong in the package, with some of its files replaced.
-func typecheck(packages []*listed, replaced map[string]string) (faults []error) {
-	files, done := token.NewFileSet(), make(map[string]*types.Package)
+// checker checks types. What the package depends on it checks once, as that takes most of the time.
+type checker struct {
+	files *token.FileSet
+	done  map[string]*types.Package
+}
+
+// check returns what is wrong in the package, with some of its files replaced.
+func (c *checker) check(packages []*listed, replaced map[string]string) (faults []error) {
 	for _, p := range packages {
 		ours := !p.DepOnly || p.ForTest != ""
+		if !ours && c.done[p.ImportPath] != nil {
+			continue
+		}
 		report := func(err error) {
 			if ours {
 				faults = append(faults, err)
@@ -119,7 +128,7 @@ func typecheck(packages []*listed, replaced map[string]string) (faults []error) 
 			if r, ok := replaced[name]; ok && ours {
 				text = r
 			}
-			f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), text, parser.SkipObjectResolution)
+			f, err := parser.ParseFile(c.files, filepath.Join(p.Dir, name), text, parser.SkipObjectResolution)
 			if err != nil {
 				report(err)
 			}
@@ -128,14 +137,14 @@ func typecheck(packages []*listed, replaced map[string]string) (faults []error) 
 			}
 		}
 		conf := types.Config{
-			Importer:         known{done, p},
+			Importer:         known{c.done, p},
 			FakeImportC:      true,
 			IgnoreFuncBodies: !ours,
 			Sizes:            types.SizesFor("gc", "arm64"),
 			Error:            report,
 		}
 		// The error is one of those reported.
-		done[p.ImportPath], _ = conf.Check(p.ImportPath, files, parsed, nil)
+		c.done[p.ImportPath], _ = conf.Check(p.ImportPath, c.files, parsed, nil)
 	}
 	return faults
 }

@@ -63,6 +63,7 @@ func TestMistakes(t *testing.T) {
 	}
 	for i, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			var all strings.Builder
 			for _, order := range orders {
 				out, err := child(t, i, order)
