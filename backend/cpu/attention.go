@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"unsafe"
@@ -27,7 +26,7 @@ func (d *device) angles(r graph.RoPE, positions []int32) (*kernels.RoPERows, err
 	if r.Style > graph.RoPEHalves {
 		return nil, backend.ErrUnsupported
 	}
-	if err := checkIndex("position", positions, maxPositions); err != nil {
+	if err := vocabulary.CheckIndex("position", positions, maxPositions); err != nil {
 		return nil, err
 	}
 	r.Heads, r.HeadDim, r.Style = 0, 0, 0
@@ -209,28 +208,10 @@ func (d *device) checkCells(o backend.Operand, n, cells int) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkIndex("cell", ids, cells); err != nil {
+	if err := vocabulary.CheckIndex("cell", ids, cells); err != nil {
 		return nil, err
 	}
-	return ids, checkDistinct(ids)
-}
-
-func checkDistinct(cells []int32) error {
-	ascending := true
-	for i := 1; i < len(cells) && ascending; i++ {
-		ascending = cells[i-1] < cells[i]
-	}
-	if ascending {
-		return nil
-	}
-	seen := make(map[int32]int, len(cells))
-	for i, c := range cells {
-		if first, dup := seen[c]; dup {
-			return fmt.Errorf("%w: tokens %d and %d both store to cell %d", ErrRange, first, i, c)
-		}
-		seen[c] = i
-	}
-	return nil
+	return ids, vocabulary.CheckDistinct(ids)
 }
 
 func (d *device) kvStore(in []backend.Operand, kv *backend.KV) error {
@@ -543,18 +524,6 @@ func (t *attendTask) runs(token int) []kernels.Run {
 	return t.spans[token*graph.MaxRuns:][:graph.MaxRuns]
 }
 
-// length returns how many positions a token attends to, its window apart.
-func (t *attendTask) length(token int) int {
-	if t.op.Mode == graph.Causal {
-		return int(t.positions[token]) + 1
-	}
-	n := 0
-	for _, r := range t.runs(token) {
-		n += int(r.Len)
-	}
-	return n
-}
-
 func (d *device) attention(op *graph.Attention, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
 	if !bounds.Attention(*op) {
 		return backend.ErrUnsupported
@@ -572,60 +541,40 @@ func (d *device) attention(op *graph.Attention, in []backend.Operand, out backen
 	tokens := out.Shape.Rows()
 	t := &d.work.attend
 	t.payload = *op
-	t.op, t.out, t.q, t.k, t.v, t.spans = &t.payload, o, q, &d.work.k, &d.work.v, nil
+	t.op, t.out, t.q, t.k, t.v = &t.payload, o, q, &d.work.k, &d.work.v
 	if t.positions, err = d.tokenInts("positions", in[2], tokens); err != nil {
 		return err
 	}
 	if op.ExplicitSpan != (len(in) == 4) {
 		return misshaped("explicit span is %v with %d sources", op.ExplicitSpan, len(in))
 	}
+	var spans []int32
 	if op.ExplicitSpan {
-		spans, err := d.tokenInts("spans", in[3], 2*graph.MaxRuns*tokens)
-		if err != nil {
+		if spans, err = d.tokenInts("spans", in[3], 2*graph.MaxRuns*tokens); err != nil {
 			return err
 		}
-		t.spans = unsafe.Slice((*kernels.Run)(unsafe.Pointer(&spans[0])), len(spans)/2)
 	}
-	longest, err := t.check(tokens, kv.Cells)
+	longest, err := t.measure(spans, kv.Cells)
 	if err != nil {
 		return err
 	}
 	return d.attend(t, longest)
 }
 
-// check refuses tokens that would reach beyond the region or their span, sets the lengths and
-// returns the longest of them.
-func (t *attendTask) check(tokens, cells int) (longest int, err error) {
-	t.lengths = t.lengths[:0]
-	for i := range tokens {
-		p := int(t.positions[i])
-		if p < 0 {
-			return 0, fmt.Errorf("%w: position %d of token %d", ErrRange, p, i)
-		}
-		have := cells
-		if t.spans != nil {
-			if have, err = t.checkSpan(i, cells); err != nil {
-				return 0, err
-			}
-		}
-		n := t.length(i)
-		if n < 1 || n > have {
-			return 0, fmt.Errorf("%w: token %d at position %d attends to %d of %d cells", ErrRange, i, p, n, have)
+// measure sets how many positions tokens attend to, and returns the most. It refuses those that would reach beyond the
+// region or their span.
+func (t *attendTask) measure(spans []int32, cells int) (longest int, err error) {
+	t.spans, t.lengths = nil, t.lengths[:0]
+	if spans != nil {
+		t.spans = unsafe.Slice((*kernels.Run)(unsafe.Pointer(&spans[0])), len(spans)/2)
+	}
+	for i := range t.positions {
+		n, err := vocabulary.Attended(t.op, t.positions, spans, i, cells)
+		if err != nil {
+			return 0, err
 		}
 		t.lengths = append(t.lengths, n)
 		longest = max(longest, n)
 	}
 	return longest, nil
-}
-
-// checkSpan returns the number of cells that a token's span lists.
-func (t *attendTask) checkSpan(token, cells int) (listed int, err error) {
-	for _, r := range t.runs(token) {
-		first, n := int(r.Cell), int(r.Len)
-		if n < 0 || n > 0 && (first < 0 || first >= cells || n > cells-first) {
-			return 0, fmt.Errorf("%w: token %d lists %d cells from %d on, the region has %d", ErrRange, token, n, first, cells)
-		}
-		listed += n
-	}
-	return listed, nil
 }

@@ -44,9 +44,12 @@ func TestAttentionCut(t *testing.T) {
 		for i := range q {
 			q[i] = float32(math.Cos(float64(i))) * 3
 		}
-		var spans []kernels.Run
-		for _, r := range c.runs {
-			spans = append(append(spans, r...), make([]kernels.Run, graph.MaxRuns-len(r))...)
+		var spans []int32
+		for _, runs := range c.runs {
+			for _, r := range runs {
+				spans = append(spans, r.Cell, r.Len)
+			}
+			spans = append(spans, make([]int32, 2*(graph.MaxRuns-len(runs)))...)
 		}
 		var want []float32
 		for _, threads := range []int{1, 2, 3, 8} {
@@ -58,9 +61,9 @@ func TestAttentionCut(t *testing.T) {
 				d := b.(*device)
 				w := &d.work.attend
 				w.payload = graph.Attention{Heads: c.heads, KVHeads: c.kvHeads, HeadDim: dim, Scale: 0.3, Window: c.window}
-				w.op, w.out, w.q, w.k, w.v, w.positions, w.spans = &w.payload, make([]float32, len(q)), q, k, v, c.positions, spans
+				w.op, w.out, w.q, w.k, w.v, w.positions = &w.payload, make([]float32, len(q)), q, k, v, c.positions
 				for range 2 { // the second time with memory of the first
-					longest, err := w.check(len(c.positions), cells)
+					longest, err := w.measure(spans, cells)
 					if err == nil {
 						err = d.attend(w, longest)
 					}

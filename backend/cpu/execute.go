@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"errors"
-	"fmt"
 	"runtime/debug"
 
 	"github.com/minfer/minfer/backend"
@@ -15,17 +13,15 @@ import (
 var (
 	// ErrOperand: operands are too few, or have types and shapes that the operation
 	// does not take.
-	ErrOperand = errors.New("operands do not fit")
+	ErrOperand = vocabulary.ErrOperand
 	// ErrOverlap: the result shares memory with a source in a way that the operation's
 	// traits do not allow.
-	ErrOverlap = errors.New("result overlaps a source")
+	ErrOverlap = vocabulary.ErrOverlap
 	// ErrRange: a token id, row, position or cell is out of range.
-	ErrRange = errors.New("index out of range")
+	ErrRange = vocabulary.ErrRange
 )
 
-func misshaped(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrOperand}, args...)...)
-}
+func misshaped(format string, args ...any) error { return vocabulary.Misshaped(format, args...) }
 
 // workspace is what operations use and leave for the next: it grows to the largest
 // need. The tasks are here so that handing one to the pool allocates nothing.
@@ -75,7 +71,7 @@ func (d *device) guarded(n *graph.Node, in []backend.Operand, out backend.Operan
 	if t.Alias || t.Region && !t.Stores || n.Op.Kind() == graph.KindInput {
 		return nil
 	}
-	if err := checkOverlap(t, in, out); err != nil {
+	if err := vocabulary.CheckOverlap(t, in, out); err != nil {
 		return err
 	}
 	if err := d.dispatch(n.Op, in, out, kv); err != nil {
@@ -135,27 +131,6 @@ func (d *device) dispatch(op graph.Op, in []backend.Operand, out backend.Operand
 	return backend.ErrUnsupported
 }
 
-// checkOverlap refuses a result that shares memory with a source, but for the very
-// memory of one that the traits let it take over. A plan that is wrong about lifetimes
-// shows here and not as a wrong number.
-func checkOverlap(t *graph.Traits, in []backend.Operand, out backend.Operand) error {
-	if t.Region {
-		return nil // the result is the region, not the operand
-	}
-	o := out.Buffer
-	for i := range in {
-		b := in[i].Buffer
-		if b.ID == 0 || b.ID != o.ID || b.Offset >= o.Offset+o.Size || o.Offset >= b.Offset+b.Size {
-			continue
-		}
-		takes := t.InPlace && (i == 0 || i == 1 && t.EitherSource)
-		if !takes || b.Offset != o.Offset {
-			return fmt.Errorf("%w: source %d at %d of %d bytes, result at %d of %d", ErrOverlap, i, b.Offset, b.Size, o.Offset, o.Size)
-		}
-	}
-	return nil
-}
-
 // pair returns the values of a source and of the result, which have the same size.
 func (d *device) pair(x, out backend.Operand) (xs, os []float32, err error) {
 	if xs, err = d.memory.floats(x); err != nil {
@@ -168,14 +143,4 @@ func (d *device) pair(x, out backend.Operand) (xs, os []float32, err error) {
 		return nil, nil, misshaped("source %v, result %v", x.Shape, out.Shape)
 	}
 	return xs, os, nil
-}
-
-// checkIndex refuses an index outside of 0 to n-1.
-func checkIndex(what string, indices []int32, n int) error {
-	for i, v := range indices {
-		if v < 0 || int(v) >= n {
-			return fmt.Errorf("%w: %s %d of token %d, want 0 to %d", ErrRange, what, v, i, n-1)
-		}
-	}
-	return nil
 }

@@ -175,7 +175,7 @@ func (d *device) embed(op *graph.Embed, in []backend.Operand, out backend.Operan
 	if out.Shape != graph.ShapeOf(op.Dim, len(ids)) {
 		return misshaped("%d ids, result %v", len(ids), out.Shape)
 	}
-	if err := checkIndex("id", ids, op.Vocab); err != nil {
+	if err := vocabulary.CheckIndex("id", ids, op.Vocab); err != nil {
 		return err
 	}
 	d.work.embed = embedTask{out: o, table: table, width: op.Dim, ids: ids}
@@ -215,7 +215,7 @@ func (d *device) getRows(in []backend.Operand, out backend.Operand) error {
 	if out.Shape != graph.ShapeOf(width, len(ids)) {
 		return misshaped("%d rows of %v, result %v", len(ids), in[0].Shape, out.Shape)
 	}
-	if err := checkIndex("row", ids, len(x)/width); err != nil {
+	if err := vocabulary.CheckIndex("row", ids, len(x)/width); err != nil {
 		return err
 	}
 	d.work.gather = gatherTask{out: o, x: x, ids: ids, width: width}

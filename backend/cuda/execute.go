@@ -3,9 +3,6 @@
 package cuda
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/vocabulary"
@@ -14,15 +11,13 @@ import (
 // Errors of operands. They come in a *backend.NodeError.
 var (
 	// ErrOperand: operands are too few, or have types and shapes that the operation does not take.
-	ErrOperand = errors.New("operands do not fit")
+	ErrOperand = vocabulary.ErrOperand
 	// ErrOverlap: the result shares memory with a source in a way that the operation's traits
 	// do not allow.
-	ErrOverlap = errors.New("result overlaps a source")
+	ErrOverlap = vocabulary.ErrOverlap
 )
 
-func misshaped(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrOperand}, args...)...)
-}
+func misshaped(format string, args ...any) error { return vocabulary.Misshaped(format, args...) }
 
 // Execute checks a node and queues its work. An error is a *backend.NodeError, after which
 // nothing depends on what the node has queued.
@@ -57,7 +52,7 @@ func (d *device) check(n *graph.Node, in []backend.Operand, out backend.Operand)
 	if !graph.Computed(n.Op) {
 		return nil
 	}
-	if err := checkOverlap(t, in, out); err != nil {
+	if err := vocabulary.CheckOverlap(t, in, out); err != nil {
 		return err
 	}
 	if t.Region {
@@ -68,26 +63,6 @@ func (d *device) check(n *graph.Node, in []backend.Operand, out backend.Operand)
 		d.wrote(at.ptr, 4*at.n)
 	}
 	return err
-}
-
-// checkOverlap refuses a result that shares memory with a source, but for the very memory of
-// one that the traits let it take over.
-func checkOverlap(t *graph.Traits, in []backend.Operand, out backend.Operand) error {
-	if t.Region {
-		return nil // the result is the region, not the operand
-	}
-	o := out.Buffer
-	for i := range in {
-		b := in[i].Buffer
-		if b.ID == 0 || b.ID != o.ID || b.Offset >= o.Offset+o.Size || o.Offset >= b.Offset+b.Size {
-			continue
-		}
-		takes := t.InPlace && (i == 0 || i == 1 && t.EitherSource)
-		if !takes || b.Offset != o.Offset {
-			return fmt.Errorf("%w: source %d at %d of %d bytes, result at %d of %d", ErrOverlap, i, b.Offset, b.Size, o.Offset, o.Size)
-		}
-	}
-	return nil
 }
 
 func (d *device) dispatch(op graph.Op, in []backend.Operand, out backend.Operand, kv *backend.KV) error {

@@ -30,7 +30,7 @@ func (e *node) angles(r graph.RoPE, positions []int32) (cos, sin region, err err
 	if r.Style > graph.RoPEHalves {
 		return cos, sin, backend.ErrUnsupported
 	}
-	if err := checkIndex("position", positions, maxPositions); err != nil {
+	if err := vocabulary.CheckIndex("position", positions, maxPositions); err != nil {
 		return cos, sin, err
 	}
 	r.Heads, r.HeadDim, r.Style = 0, 0, 0
@@ -135,28 +135,10 @@ func (e *node) storeCells(o backend.Operand, n int) (region, error) {
 	if err != nil {
 		return r, err
 	}
-	if err := checkIndex("cell", cells, e.kv.Cells); err != nil {
+	if err := vocabulary.CheckIndex("cell", cells, e.kv.Cells); err != nil {
 		return r, err
 	}
-	return r, checkDistinct(cells)
-}
-
-func checkDistinct(cells []int32) error {
-	ascending := true
-	for i := 1; i < len(cells) && ascending; i++ {
-		ascending = cells[i-1] < cells[i]
-	}
-	if ascending {
-		return nil
-	}
-	seen := make(map[int32]int, len(cells))
-	for i, c := range cells {
-		if first, dup := seen[c]; dup {
-			return fmt.Errorf("%w: tokens %d and %d both store to cell %d", ErrRange, first, i, c)
-		}
-		seen[c] = i
-	}
-	return nil
+	return r, vocabulary.CheckDistinct(cells)
 }
 
 type storeArgs struct{ width uint32 }
@@ -384,26 +366,17 @@ func (e *node) attention(op *graph.Attention) error {
 	if err != nil {
 		return err
 	}
-	posRegion, positions, err := e.tokenInts("positions", e.in[2], tokens)
+	at, err := e.places(op, tokens)
 	if err != nil {
 		return err
 	}
-	if op.ExplicitSpan != (len(e.in) == 4) {
-		return misshaped("explicit span is %v with %d sources", op.ExplicitSpan, len(e.in))
-	}
-	spanRegion, spans := posRegion, []int32(nil)
-	if op.ExplicitSpan {
-		if spanRegion, spans, err = e.tokenInts("spans", e.in[3], 2*graph.MaxRuns*tokens); err != nil {
-			return err
-		}
-	}
 	kernel, width := attendKernel(suffix, op.HeadDim)
-	slots, err := checkAttended(op, positions, spans, e.kv.Cells, width)
+	slots, err := slotsOf(op, at.positions, at.spans, e.kv.Cells, width)
 	if err != nil {
 		return err
 	}
 	perToken := op.Heads / op.KVHeads
-	tiles, single, err := e.rowTiles(tokens, perToken, width, spans)
+	tiles, single, err := e.rowTiles(tokens, perToken, width, at.spans)
 	if err != nil {
 		return err
 	}
@@ -425,35 +398,45 @@ func (e *node) attention(op *graph.Attention) error {
 	}
 	d := dispatch{
 		kernel: kernel, groups: [3]int{tiles.size / 8, op.KVHeads, int(max(1, args.pieces))}, threads: 4 * width,
-		reads: []region{q, keys, values, posRegion, spanRegion, tiles}, writes: results, args: bytesOf(&args),
+		reads: []region{q, keys, values, at.positionsOf, at.spansOf, tiles}, writes: results, args: bytesOf(&args),
 	}
 	if err := e.run(d); err != nil || !split {
 		return err
 	}
 	return e.run(dispatch{
 		kernel: "merge", groups: [3]int{op.Heads, tokens, 1}, threads: 32,
-		reads: []region{results[1], posRegion, spanRegion}, writes: []region{out}, args: bytesOf(&args),
+		reads: []region{results[1], at.positionsOf, at.spansOf}, writes: []region{out}, args: bytesOf(&args),
 	})
 }
 
-// checkAttended refuses tokens that would reach beyond the region or their span, and returns the largest number of tiles that one
-// attends to.
-func checkAttended(op *graph.Attention, positions, spans []int32, cells, width int) (slots int, err error) {
-	for i, p := range positions {
-		if p < 0 {
-			return 0, fmt.Errorf("%w: position %d of token %d", ErrRange, p, i)
-		}
-		have, n := cells, int(p)+1
-		if spans != nil {
-			if have, err = checkSpan(spans[2*graph.MaxRuns*i:][:2*graph.MaxRuns], i, cells); err != nil {
-				return 0, err
-			}
-		}
-		if op.Mode == graph.Full {
-			n = have
-		}
-		if n < 1 || n > have {
-			return 0, fmt.Errorf("%w: token %d at position %d attends to %d of %d cells", ErrRange, i, p, n, have)
+// places are where tokens stand and, if the operation has spans, which cells are theirs. The memory of absent spans is that
+// of the positions: something has to be bound.
+type places struct {
+	positions, spans     []int32
+	positionsOf, spansOf region
+}
+
+func (e *node) places(op *graph.Attention, tokens int) (p places, err error) {
+	if op.ExplicitSpan != (len(e.in) == 4) {
+		return p, misshaped("explicit span is %v with %d sources", op.ExplicitSpan, len(e.in))
+	}
+	if p.positionsOf, p.positions, err = e.tokenInts("positions", e.in[2], tokens); err != nil {
+		return p, err
+	}
+	p.spansOf = p.positionsOf
+	if op.ExplicitSpan {
+		p.spansOf, p.spans, err = e.tokenInts("spans", e.in[3], 2*graph.MaxRuns*tokens)
+	}
+	return p, err
+}
+
+// slotsOf returns the largest number of tiles that a token attends to. It refuses tokens that would reach beyond the region
+// or their span.
+func slotsOf(op *graph.Attention, positions, spans []int32, cells, width int) (slots int, err error) {
+	for i := range positions {
+		n, err := vocabulary.Attended(op, positions, spans, i, cells)
+		if err != nil {
+			return 0, err
 		}
 		first := 0
 		if op.Window > 0 && op.Window < n {
@@ -464,18 +447,6 @@ func checkAttended(op *graph.Attention, positions, spans []int32, cells, width i
 	return slots, nil
 }
 
-// checkSpan returns the number of cells that a token's span lists.
-func checkSpan(span []int32, token, cells int) (listed int, err error) {
-	for i := 0; i < len(span); i += 2 {
-		first, n := int(span[i]), int(span[i+1])
-		if n < 0 || n > 0 && (first < 0 || first >= cells || n > cells-first) {
-			return 0, fmt.Errorf("%w: token %d lists %d cells from %d on, the region has %d", ErrRange, token, n, first, cells)
-		}
-		listed += n
-	}
-	return listed, nil
-}
-
 // rowTiles cuts the rows of a key head into tiles whose tokens have the same span, and says whether each tile has rows of
 // one token only.
 func (e *node) rowTiles(tokens, perToken, width int, spans []int32) (r region, single bool, err error) {
@@ -484,7 +455,7 @@ func (e *node) rowTiles(tokens, perToken, width int, spans []int32) (r region, s
 	single = true
 	for from := 0; from < tokens; {
 		to := from + 1
-		for to < tokens && (spans == nil || slices.Equal(spanOf(spans, to), spanOf(spans, from))) {
+		for to < tokens && (spans == nil || slices.Equal(vocabulary.SpanOf(spans, to), vocabulary.SpanOf(spans, from))) {
 			to++
 		}
 		for row := from * perToken; row < to*perToken; row += width {
@@ -514,5 +485,3 @@ func (e *node) rowTiles(tokens, perToken, width int, spans []int32) (r region, s
 	t.list = append(t.list[:0], t.next...)
 	return r, single, err
 }
-
-func spanOf(spans []int32, token int) []int32 { return spans[2*graph.MaxRuns*token:][:2*graph.MaxRuns] }

@@ -3,8 +3,6 @@
 package metal
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/minfer/minfer/backend"
@@ -15,16 +13,14 @@ import (
 // Errors of operands. They come in a *backend.NodeError.
 var (
 	// ErrOperand: operands are too few, or have types and shapes that the operation does not take.
-	ErrOperand = errors.New("operands do not fit")
+	ErrOperand = vocabulary.ErrOperand
 	// ErrOverlap: the result shares memory with a source in a way that the operation's traits do not allow.
-	ErrOverlap = errors.New("result overlaps a source")
+	ErrOverlap = vocabulary.ErrOverlap
 	// ErrRange: a token id, row, position or cell is out of range.
-	ErrRange = errors.New("index out of range")
+	ErrRange = vocabulary.ErrRange
 )
 
-func misshaped(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrOperand}, args...)...)
-}
+func misshaped(format string, args ...any) error { return vocabulary.Misshaped(format, args...) }
 
 // node is an operation that is being encoded.
 type node struct {
@@ -58,7 +54,7 @@ func (d *device) execute(n *graph.Node, in []backend.Operand, out backend.Operan
 	if !graph.Computed(n.Op) {
 		return nil
 	}
-	if err := checkOverlap(t, in, out); err != nil {
+	if err := vocabulary.CheckOverlap(t, in, out); err != nil {
 		return err
 	}
 	e := node{d, n.Name, in, out, kv}
@@ -113,26 +109,6 @@ func (d *device) execute(n *graph.Node, in []backend.Operand, out backend.Operan
 	return backend.ErrUnsupported
 }
 
-// checkOverlap refuses a result that shares memory with a source, but for the very memory of one that the traits let it
-// take over.
-func checkOverlap(t *graph.Traits, in []backend.Operand, out backend.Operand) error {
-	if t.Region {
-		return nil // the result is the region, not the operand
-	}
-	o := out.Buffer
-	for i := range in {
-		b := in[i].Buffer
-		if b.ID == 0 || b.ID != o.ID || b.Offset >= o.Offset+o.Size || o.Offset >= b.Offset+b.Size {
-			continue
-		}
-		takes := t.InPlace && (i == 0 || i == 1 && t.EitherSource)
-		if !takes || b.Offset != o.Offset {
-			return fmt.Errorf("%w: source %d at %d of %d bytes, result at %d of %d", ErrOverlap, i, b.Offset, b.Size, o.Offset, o.Size)
-		}
-	}
-	return nil
-}
-
 // run adds a dispatch.
 func (e *node) run(d dispatch) error {
 	d.node = e.name
@@ -178,16 +154,6 @@ func (e *node) tokenInts(what string, o backend.Operand, n int) (region, []int32
 		err = misshaped("%d %s, want %d", len(ints), what, n)
 	}
 	return r, ints, err
-}
-
-// checkIndex refuses an index outside of 0 to n-1.
-func checkIndex(what string, indices []int32, n int) error {
-	for i, v := range indices {
-		if v < 0 || int(v) >= n {
-			return fmt.Errorf("%w: %s %d of token %d, want 0 to %d", ErrRange, what, v, i, n-1)
-		}
-	}
-	return nil
 }
 
 // Threads of a threadgroup, for kernels that take any number.
@@ -338,7 +304,7 @@ func (e *node) embed(op *graph.Embed) error {
 	if e.out.Shape != graph.ShapeOf(op.Dim, len(list)) {
 		return misshaped("%d ids, result %v", len(list), e.out.Shape)
 	}
-	if err := checkIndex("id", list, op.Vocab); err != nil {
+	if err := vocabulary.CheckIndex("id", list, op.Vocab); err != nil {
 		return err
 	}
 	columns := op.Dim
@@ -378,7 +344,7 @@ func (e *node) getRows() error {
 	if e.out.Shape != graph.ShapeOf(width, len(list)) {
 		return misshaped("%d rows of %v, result %v", len(list), e.in[0].Shape, e.out.Shape)
 	}
-	if err := checkIndex("row", list, e.in[0].Shape.Rows()); err != nil {
+	if err := vocabulary.CheckIndex("row", list, e.in[0].Shape.Rows()); err != nil {
 		return err
 	}
 	args := rowsArgs{uint32(width), uint32(len(list))}

@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"internal/stop":         {},
 	"internal/testfiles":    {},
 	"internal/tokenizer":    {},
-	"internal/vocabulary":   {"graph", "internal/kernels", "internal/quant"},
+	"internal/vocabulary":   {"graph", "backend", "internal/kernels", "internal/quant"},
 }
 
 // testHelpers lists the packages that only tests may import, from wherever they are.

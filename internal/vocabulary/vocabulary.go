@@ -1,5 +1,5 @@
-// Package vocabulary says what the operations of package graph ask of a device that runs all of them. Such devices differ in
-// bounds alone: what a kernel has room for.
+// Package vocabulary says what the operations of package graph ask of a device that runs all of them, and checks the
+// operands that such a device is given. In what they run these devices differ in bounds alone: what a kernel has room for.
 package vocabulary
 
 import (
