@@ -30,7 +30,7 @@ func promptly(t *testing.T, what string, f func()) {
 		if v != nil {
 			t.Errorf("%s panics: %v", what, v)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute): // for a busy machine, with the race detector
 		stacks := make([]byte, 1<<16)
 		t.Fatalf("%s hangs:\n%s", what, stacks[:runtime.Stack(stacks, true)])
 	}

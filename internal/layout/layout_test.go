@@ -244,3 +244,36 @@ func TestFaultsAreTested(t *testing.T) {
 		t.Errorf("only %d tests are named", len(named))
 	}
 }
+
+// TestRaceDetectorSeesGoroutines: of the packages that start goroutines, each is run with the race detector by .ci/run; where
+// only tests start some, those tests may be all that is.
+func TestRaceDetectorSeesGoroutines(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root(t), ".ci", "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, some := make(map[string]bool), make(map[string]bool)
+	for _, line := range regexp.MustCompile(`(?m)^go test -race .*$`).FindAllString(string(script), -1) {
+		for _, word := range strings.Fields(line) {
+			if dir, ok := strings.CutPrefix(word, "./"); ok || word == "." {
+				some[path.Clean(dir)] = true
+				whole[path.Clean(dir)] = whole[path.Clean(dir)] || !strings.Contains(line, " -run ")
+			}
+		}
+	}
+	starts := regexp.MustCompile(`(?m)^\s*go (func|[\w.]+)\(|\.Go\(`)
+	eachPackage(t, func(dir string, files []string) {
+		for _, file := range files {
+			source, err := os.ReadFile(filepath.Join(root(t), file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if starts.Match(source) && !whole[dir] && !(some[dir] && strings.HasSuffix(file, "_test.go")) {
+				t.Errorf("%s starts goroutines, and .ci/run does not run %s with the race detector", file, dir)
+			}
+		}
+	})
+	if len(some) < 8 {
+		t.Errorf(".ci/run has the race detector run no more than %v", some)
+	}
+}
