@@ -37,14 +37,20 @@ func (c *countTask) run(_ *kernels.Scratch, lo, hi int) {
 }
 
 // TestPoolDoesEveryItemOnce runs many jobs of many sizes, some after a pause that
-// sends the workers to sleep.
+// sends the workers to sleep, and has threads read ahead after some.
 func TestPoolDoesEveryItemOnce(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 8, 33} {
 		p := newPool(threads, kernels.Generic)
 		r := rand.New(rand.NewPCG(1, 2))
 		for job := range 300 {
 			c := &countTask{hits: make([]atomic.Int32, 1+r.IntN(200)), panic: -1, slow: job%50 == 7}
-			if err := p.run(c, len(c.hits), []int{1, shareCost, shareCost / 7}[job%3]); err != nil {
+			cost := []int{1, shareCost, shareCost / 7}[job%3]
+			err := p.run(c, len(c.hits), cost)
+			if job%2 == 1 {
+				c.hits = make([]atomic.Int32, len(c.hits))
+				err = errors.Join(err, p.stream(c, len(c.hits), cost, [][]byte{nil, make([]byte, r.IntN(3*aheadStep))}))
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			for i := range c.hits {
@@ -166,6 +172,34 @@ func TestPanicBecomesAnError(t *testing.T) {
 		}
 		if err := d.Close(); err != nil {
 			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// TestFirstReads compares with the row blocks that the shares begin with.
+func TestFirstReads(t *testing.T) {
+	const in, out, threads = 1024, 64 * kernels.PackedRows, 4
+	size, err := kernels.PackedSize(rounded, in, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := kernels.NewPacked(rounded, in, out, make([]byte, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	matrix := &kernels.Weight{Format: rounded, In: in, Out: out}
+	d := &device{pool: newPool(threads, kernels.Generic)}
+	first := projection{weight: &weight{matrix: matrix, packed: packed}}
+	firsts := d.firstReads(128, shareCost, []projection{first, {weight: &weight{matrix: matrix}}})
+	for i, at := range []int{0, size / 2} {
+		want := packed.Data[at:][:min(size-at, aheadMost)]
+		if got := firsts[i]; len(got) != len(want) || &got[0] != &want[0] {
+			t.Errorf("thread %d reads %d bytes first, want %d from byte %d on", i, len(got), len(want), at)
+		}
+	}
+	for i, got := range firsts[2:] {
+		if got != nil {
+			t.Errorf("thread %d reads %d bytes of a weight that is not packed", 2+i, len(got))
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (m *memory) alloc(size int, fresh bool) (backend.Buffer, error) {
 	}
 	if b == nil {
 		var err error
-		if b, err = aligned(rounded); err != nil {
+		if b, err = aligned(rounded, fresh); err != nil {
 			return backend.Buffer{}, err
 		}
 	}
@@ -92,10 +92,14 @@ func (m *memory) slot() (int, error) {
 // it is refused memory.
 const probeFrom = 1 << 30
 
+// hugeFrom is the size from which on the values of a pass lie in huge pages. What passes write and read is far apart in time, so that
+// the place of each ordinary page would have to be looked up in memory again.
+const hugeFrom = 128 << 10
+
 // aligned returns zeroed bytes that begin at a multiple of the alignment. A size that
 // the runtime or the system refuses outright is an error; one that the machine cannot provide is
-// found by nobody before it is used.
-func aligned(size int) (b []byte, err error) {
+// found by nobody before it is used. Sparse memory is going to be used little by little.
+func aligned(size int, sparse bool) (b []byte, err error) {
 	if size >= probeFrom {
 		probe, err := mmap.Anonymous(size)
 		if err != nil {
@@ -110,6 +114,9 @@ func aligned(size int) (b []byte, err error) {
 			b, err = nil, fmt.Errorf("%w: %d bytes: %v", ErrSize, size, v)
 		}
 	}()
+	if !sparse && size >= hugeFrom {
+		return mmap.Huge(size), nil
+	}
 	b = make([]byte, size+backend.Alignment-1)
 	mmap.WantHuge(b)
 	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (backend.Alignment - 1)

@@ -2,7 +2,6 @@ package kernels
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/minfer/minfer/internal/mmap"
 )
@@ -165,14 +164,8 @@ func grow[T any](s []T, n int) []T {
 // growLarge is grow for bytes of which all are passed through again and again: from 128 KB on they lie
 // in huge pages, where the system has them.
 func growLarge(s []byte, n int) []byte {
-	const huge = 2 << 20
-	if cap(s) >= n || n < huge/16 {
+	if cap(s) >= n || n < 128<<10 {
 		return grow(s, n)
 	}
-	size := (n + huge - 1) / huge * huge
-	s = make([]byte, size+huge)
-	at := -uintptr(unsafe.Pointer(unsafe.SliceData(s))) % huge
-	s = s[at:][:size:size]
-	mmap.WantHuge(s)
-	return s[:n]
+	return mmap.Huge(n)
 }

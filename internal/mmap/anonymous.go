@@ -23,14 +23,26 @@ func Anonymous(size int) (*Mapping, error) {
 	return &Mapping{data: data, unmap: unmap}, nil
 }
 
+const hugePage = 2 << 20
+
+// Huge returns n zeroed bytes of ordinary memory that begins with a huge page, where the system has them. The last
+// page belongs to them as a whole.
+func Huge(n int) []byte {
+	whole := (n + hugePage - 1) / hugePage * hugePage
+	b := make([]byte, whole+hugePage)
+	at := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % hugePage
+	b = b[at:][:whole]
+	WantHuge(b)
+	return b[:n]
+}
+
 // WantHuge asks for huge pages under ordinary memory that is going to be read and written
 // throughout, such as large activations. It is a wish, and nothing where the system has none. Where
 // b begins or ends within a huge page, what else lies in that page gets it too: memory that is
 // allocated piece by piece would otherwise have them under half of each piece.
 func WantHuge(b []byte) {
-	const huge = 2 << 20
-	if len(b) >= huge {
-		wantHuge(pagesAround(b, huge))
+	if len(b) >= hugePage {
+		wantHuge(pagesAround(b, hugePage))
 	}
 }
 

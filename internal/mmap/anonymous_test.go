@@ -50,3 +50,17 @@ func TestPagesAround(t *testing.T) {
 	WantHuge(make([]byte, 8<<20))
 	WantHuge(nil)
 }
+
+func TestHuge(t *testing.T) {
+	for _, n := range []int{1, 128 << 10, hugePage, hugePage + 1} {
+		b := Huge(n)
+		if at := uintptr(unsafe.Pointer(unsafe.SliceData(b))); len(b) != n || at%hugePage != 0 {
+			t.Errorf("%d bytes: %d at %#x", n, len(b), at)
+		}
+		for i, v := range b {
+			if v != 0 {
+				t.Fatalf("%d bytes: byte %d is %d", n, i, v)
+			}
+		}
+	}
+}
