@@ -60,6 +60,7 @@ type settings struct {
 	profiled bool   // say where the time goes
 	cpu      string // file for a CPU profile
 	inPlace  bool   // compute from the weights where they lie
+	rounded  bool   // compute with float weights rounded to Q8_0
 	opening  bool   // measure opening
 	openOnce bool   // be the process in which it is measured
 }
@@ -82,6 +83,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.BoolVar(&s.profiled, "profile", false, "print what each operation takes of a prompt and of a generated token")
 	f.StringVar(&s.cpu, "cpuprofile", "", "write a CPU profile to `file`, with labels for phases and operations")
 	f.BoolVar(&s.inPlace, "in-place", false, "compute from the weights in the file, without a copy of them")
+	f.BoolVar(&s.rounded, "rounded", false, "compute with float weights rounded to Q8_0")
 	f.BoolVar(&s.opening, "open", false, "measure the way to the first token, in processes of their own")
 	f.BoolVar(&s.openOnce, "open-once", false, "be such a process, and print the moments as JSON")
 	if err := f.Parse(args); err != nil {
@@ -150,6 +152,9 @@ func (s *settings) open(threads int, opts ...minfer.Option) (*minfer.Model, erro
 	opts = append(opts, minfer.WithThreads(threads))
 	if s.inPlace {
 		opts = append(opts, minfer.WithWeightsInPlace())
+	}
+	if s.rounded {
+		opts = append(opts, minfer.WithRoundedFloats())
 	}
 	if s.cpu != "" {
 		opts = append(opts, minfer.WithProfiling())

@@ -140,6 +140,9 @@ func (s *settings) openAgain(t *steps) error {
 	if s.inPlace {
 		args = append(args, "-in-place")
 	}
+	if s.rounded {
+		args = append(args, "-rounded")
+	}
 	command := exec.Command(program, args...)
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs
