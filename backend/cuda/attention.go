@@ -5,6 +5,7 @@ package cuda
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/minfer/minfer/backend"
@@ -315,13 +316,19 @@ func (d *device) qkvBiasRopeStore(op *graph.QKVBiasRopeStore, in []backend.Opera
 	return nil
 }
 
-// Sizes of kernels/attention.cu.
-const (
-	attendThreads = 128
-	attendRows    = 16
-	// maxParts bounds the memory for parts of attention, in bytes.
-	maxParts = 256 << 20
-)
+// attender is the kernels of attention for heads of a size and one kind of regions, with what they take.
+type attender struct {
+	rows, parts           *kernel
+	tileRows, partRows    int // rows of a block
+	threads               int // of a block of rows
+	rowShared, partShared int // bytes of shared memory
+}
+
+// attendThreads is the threads of a block, but for a tile on tensor cores that has fewer rows.
+const attendThreads = 128
+
+// maxParts bounds the memory for parts of attention, in bytes.
+const maxParts = 256 << 20
 
 // chunkOf is the number of positions of a chunk.
 func chunkOf(headDim int) int {
@@ -331,10 +338,38 @@ func chunkOf(headDim int) int {
 	return 32
 }
 
-// attendShared is the shared memory of a block.
-func attendShared(headDim int) int {
+// attender chooses tensor cores where they can be had: for regions of F16. It chooses the same ones for a step as for a prompt, since
+// the two kinds add up in different orders.
+func (d *device) attender(headDim int, half bool) attender {
+	if half && d.major >= 8 && headDim%16 == 0 {
+		if a := d.flash(headDim); a.rowShared <= d.kernels.shared {
+			return a
+		}
+	}
+	const rows = 16 // as in kernels/attention.cu
 	c := chunkOf(headDim)
-	return 4 * (attendRows*headDim + c*(headDim+4) + attendRows*c + c + 6*attendRows)
+	shared := 4 * (rows*headDim + c*(headDim+4) + rows*c + c + 6*rows)
+	return attender{d.kernels.base("attend_rows"), d.kernels.base("attend_parts"), rows, rows, attendThreads, shared, shared}
+}
+
+// flash is the kernels of kernels/flash.cu, with as many warps to a tile as shared memory has room for.
+func (d *device) flash(headDim int) attender {
+	room := 64
+	for room < headDim {
+		room *= 2
+	}
+	const warpRows, maxRows = 16, 64
+	c, row := chunkOf(room), 2*(room+8)
+	chunk, queries := 2*c*row+2*4*c, 2*warpRows*row
+	shared := chunk + 3*4*maxRows + 16 + queries
+	warps := 1
+	for ; warps < maxRows/warpRows && shared+queries <= d.kernels.shared; warps++ {
+		shared += queries
+	}
+	return attender{
+		d.kernels.base(fmt.Sprint("flash_rows_", room)), d.kernels.base(fmt.Sprint("flash_parts_", room)),
+		warpRows * warps, warpRows, 32 * warps, shared, chunk + 5*4*warpRows + queries + 2*warpRows*2*(c+8),
+	}
 }
 
 func (d *device) attention(op *graph.Attention, in []backend.Operand, out backend.Operand, kv *backend.KV) error {
@@ -379,21 +414,22 @@ type attending struct {
 	tokens, full     int
 }
 
-// blocks is the number of blocks for the heads of a token.
-func (a *attending) blocks() int {
-	return a.op.KVHeads * ((a.op.Heads/a.op.KVHeads + attendRows - 1) / attendRows)
+// blocks is the number of blocks of so many rows for the heads of a token.
+func (a *attending) blocks(rows int) int {
+	return a.op.KVHeads * ((a.op.Heads/a.op.KVHeads + rows - 1) / rows)
 }
 
 // attend goes through all chunks of a few rows at a time if that keeps the GPU busy, and
 // otherwise shares the chunks of a row among blocks.
 func (d *device) attend(a *attending) error {
+	k := d.attender(a.op.HeadDim, a.regions.half == 1)
 	chunks := (a.regions.cells + chunkOf(a.op.HeadDim) - 1) / chunkOf(a.op.HeadDim)
 	bytes := 4 * a.tokens * a.op.Heads * chunks * (a.op.HeadDim + 2)
-	per := max(1, attendRows/(a.op.Heads/a.op.KVHeads))
-	if a.tokens*a.blocks() < 2*d.sms && chunks > 1 && bytes <= maxParts {
-		return d.attendParts(a, chunks, bytes)
+	if a.tokens*a.blocks(k.partRows) < 2*d.sms && chunks > 1 && bytes <= maxParts {
+		return d.attendParts(a, k, chunks, bytes)
 	}
-	o := d.launch(d.kernels.base("attend_rows"), (a.tokens+per-1)/per, a.blocks(), 1, attendThreads, attendShared(a.op.HeadDim)).Ptr(a.out.ptr)
+	per := max(1, k.tileRows/(a.op.Heads/a.op.KVHeads))
+	o := d.launch(k.rows, (a.tokens+per-1)/per, a.blocks(k.tileRows), 1, k.threads, k.rowShared).Ptr(a.out.ptr)
 	a.give(o).Int(a.tokens).Int(per).Ptr(d.fault.ptr).Int(d.site())
 	return nil
 }
@@ -402,20 +438,20 @@ func (d *device) attend(a *attending) error {
 func (a *attending) give(o *driver.Op) *driver.Op {
 	r, op := &a.regions, a.op
 	return o.Ptr(a.q.ptr).Ptr(r.keys).Ptr(r.values).Ptr(a.positions.ptr).Ptr(a.spans.ptr).Int(r.half).Int(op.Heads).Int(op.KVHeads).
-		Int(op.HeadDim).Int(r.cells).Int(a.full).Int(op.Window).Float(op.Scale)
+		Int(op.HeadDim).Int(r.cells).Int(a.full).Int(op.Window).Float(op.Scale * math.Log2E)
 }
 
 // attendParts computes the chunks of each row and then joins them. How many blocks share them
 // depends on the regions' size and not on how much of them is in use, so that a recorded step
 // stays right.
-func (d *device) attendParts(a *attending, chunks, bytes int) error {
+func (d *device) attendParts(a *attending, k attender, chunks, bytes int) error {
 	parts, err := d.room(scratchParts, bytes)
 	if err != nil {
 		return err
 	}
 	op := a.op
-	share := min(chunks, max(1, blocksPerSM*d.sms/(a.tokens*a.blocks())))
-	o := d.launch(d.kernels.base("attend_parts"), share, a.blocks(), a.tokens, attendThreads, attendShared(op.HeadDim)).Ptr(parts)
+	share := min(chunks, max(1, blocksPerSM*d.sms/(a.tokens*a.blocks(k.partRows))))
+	o := d.launch(k.parts, share, a.blocks(k.partRows), a.tokens, attendThreads, k.partShared).Ptr(parts)
 	a.give(o).Int(chunks).Ptr(d.fault.ptr).Int(d.site())
 	q := &quants{}
 	if width := op.Heads * op.HeadDim; op.HeadDim%32 == 0 && width%superBlock == 0 && quantizable(width) {

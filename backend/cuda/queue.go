@@ -198,12 +198,16 @@ type loader struct {
 
 func (k *loader) open(major, shared int) error {
 	*k = loader{major, shared, make(map[string]cu.Module), make(map[string]*kernel), make(map[uint64]string)}
-	for module, names := range map[string][]string{
+	modules := map[string][]string{
 		"rows": {"add", "mul", "scale", "silu", "gelu", "swiglu", "quantize", "norm_wide", "norm_narrow", "softmax", "get_rows", "permute",
 			"angles", "rope", "kv_store", "finish_qkv", "spread"},
 		"top":       {"top_parts", "top_join"},
 		"attention": {"attend_rows", "attend_parts", "join_parts"},
-	} {
+	}
+	if major >= 8 {
+		modules["flash"] = []string{"flash_rows_64", "flash_parts_64", "flash_rows_128", "flash_parts_128", "flash_rows_256", "flash_parts_256"}
+	}
+	for module, names := range modules {
 		for _, name := range names {
 			if _, err := k.load(module, name); err != nil {
 				return err

@@ -10,11 +10,18 @@
 extern "C" int minfer_cuda_init_error(void) { return 0; }
 #include "kernels/rows.cu"
 #include "kernels/attention.cu"
-#include "kernels/floats.cu"
 #include "kernels/roofs.cu"
 #include "kernels/top.cu"
-namespace halves { // it has names of floats.cu and tensor.cu
+#include "kernels/halves.h"
+// These have names of one another and of tensor.cu.
+namespace floats {
+#include "kernels/floats.cu"
+}
+namespace halves {
 #include "kernels/halves.cu"
+}
+namespace flash {
+#include "kernels/flash.cu"
 }
 #define FORMAT Q4_0
 #include "kernels/matmul.cu"

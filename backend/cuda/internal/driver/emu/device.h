@@ -115,7 +115,7 @@ FN uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
   for (int i = 0; i < 4; i++) r |= (uint32_t)(both >> (8 * (s >> (4 * i) & 7)) & 0xff) << (8 * i);
   return r;
 }
-FN float exp2_(float x) { return exp2f(x); }
+FN float exp2_(float x) { return x < -126.f ? 0.f : exp2f(x); }
 FN float sqrt_(float x) { return sqrtf(x); }
 FN float fabs_(float x) { return fabsf(x); }
 FN float max_(float a, float b) { return fmaxf(a, b); }
@@ -131,9 +131,20 @@ FN uint32_t ld_weights(const uint32_t *p) { return *p; }
 FN void cp_async(void *to, const void *from) { emu::async_copy(to, from); }
 #define cp_async_wait() emu::async_wait(__FILE__, __LINE__)
 FN f32x2 ld_shared2(const float *p) { return *(const f32x2 *)p; }
-FN void ldmatrix(uint32_t r[4], const void *row) {
-  const void *const *rows = (const void *const *)emu::warp_gather(&row, sizeof row);
-  for (int i = 0; i < 4; i++) memcpy(&r[i], (const char *)rows[8 * i + (emu::cur->lane >> 2)] + 4 * (emu::cur->lane & 3), 4);
+typedef const char *shared_at;
+FN shared_at at_shared(const void *p) { return (shared_at)p; }
+FN void ldmatrix(uint32_t r[4], shared_at row) {
+  const shared_at *rows = (const shared_at *)emu::warp_gather(&row, sizeof row);
+  for (int i = 0; i < 4; i++) memcpy(&r[i], rows[8 * i + (emu::cur->lane >> 2)] + 4 * (emu::cur->lane & 3), 4);
+}
+FN void ldmatrix_turned(uint32_t r[4], shared_at row) {
+  const shared_at *rows = (const shared_at *)emu::warp_gather(&row, sizeof row);
+  int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
+  for (int i = 0; i < 4; i++) {
+    uint16_t h[2];
+    for (int k = 0; k < 2; k++) memcpy(&h[k], rows[8 * i + 2 * t + k] + 2 * g, 2);
+    r[i] = h[0] | (uint32_t)h[1] << 16;
+  }
 }
 
 // The fragments of tensor cores, as kernels/gpu.h describes them.

@@ -11,53 +11,9 @@
 // A block of threads has THREADS threads and up to MAX_ROWS rows of one key head, of tokens
 // that attend to the same cells.
 #include "activations.h"
+#include "attending.h"
 
-enum { THREADS = 128, MAX_ROWS = 16, RUNS = 8, PAD = 4 };
-
-// Sequence is the cells of a token's sequence: position i lies in cell i, or in the runs.
-struct Sequence { const int *runs; int length, first; };
-
-FN int cell_at(const int *runs, int position) {
-  if (!runs) return position;
-  for (int r = 0; r < RUNS; r++) {
-    if (position < runs[2 * r + 1]) return runs[2 * r] + position;
-    position -= runs[2 * r + 1];
-  }
-  return 0;
-}
-
-// Attending is what the kernels are given.
-struct Attending {
-  const float *q;
-  const void *keys, *values;
-  const int *positions, *spans; // spans may be null
-  int half, heads, kv_heads, head_dim, cells, full, window;
-  float scale;
-};
-
-// length is how many positions a token attends to, its window apart, or 0 if that cannot be.
-FN int attended(const Attending &a, int token, bool speaks, Fault *fault, int site) {
-  int listed = a.cells;
-  if (a.spans) {
-    listed = 0;
-    for (int r = 0; r < RUNS; r++) {
-      int first = a.spans[(token * RUNS + r) * 2], n = a.spans[(token * RUNS + r) * 2 + 1];
-      if (n < 0 || (n > 0 && (first < 0 || first >= a.cells || n > a.cells - first))) {
-        if (speaks) report(fault, site, kSpan, token, first, a.cells);
-        return 0;
-      }
-      listed = n > a.cells - min_(listed, a.cells) ? a.cells : listed + n;
-    }
-  }
-  int p = a.positions[token];
-  if (p < 0) {
-    if (speaks) report(fault, site, kPosition, token, p, listed);
-    return 0;
-  }
-  int n = a.full ? listed : p < listed ? p + 1 : 0;
-  if (n < 1 && speaks) report(fault, site, kLength, token, p, listed);
-  return n;
-}
+enum { THREADS = 128, MAX_ROWS = 16, PAD = 4 };
 
 FN float element(const void *region, int half, int64_t i) {
   return half ? half2float(((const uint16_t *)region)[i]) : ((const float *)region)[i];
@@ -88,19 +44,6 @@ FN Work layout(float *s, int dim, int chunk) {
   w.sum = s;
   return w;
 }
-
-// Rows says which rows a block has: row r is head head + r%group of token first + r/group.
-struct Rows { int first, count, group, head, kv_head; };
-
-// block_rows chooses the rows of block y: up to MAX_ROWS heads of those that share a key head,
-// of count tokens.
-FN Rows block_rows(int heads, int kv_heads, int first, int count) {
-  int all = heads / kv_heads, pieces = (all + MAX_ROWS - 1) / MAX_ROWS;
-  int kv_head = bid_y() / pieces, done = bid_y() % pieces * MAX_ROWS;
-  return Rows{first, count, min_(MAX_ROWS, all - done), kv_head * all + done, kv_head};
-}
-
-FN int chunk_of(int dim) { return dim <= 128 ? 64 : 32; }
 
 FN void load_queries(const Work &w, const Attending &a, Rows r) {
   int dim = a.head_dim, width = a.heads * dim;
@@ -169,7 +112,7 @@ template <int PER> FN void chunk_sums(const Work &w, const Attending &a, Rows r,
     for (int j = lane; j < n; j += 32) most = max_(most, p[j]);
     most = warp_max(most);
     for (int j = lane; j < chunk; j += 32) {
-      float e = j < n && p[j] > -__builtin_inff() ? exp_(p[j] - most) : 0.f;
+      float e = j < n && p[j] > -__builtin_inff() ? exp2_(p[j] - most) : 0.f;
       p[j] = e;
       sum += e;
     }
@@ -190,21 +133,6 @@ template <int PER> FN void chunk_sums(const Work &w, const Attending &a, Rows r,
       }
     }
   }
-}
-
-// Factors join a chunk to those before it: sum = sum*a + l*b, and likewise o.
-struct Factors { float a, b, most; };
-FN Factors join(float most, float sum, float m, float l) {
-  if (l == 0) return Factors{1, 0, most};
-  if (sum == 0) return Factors{0, 1, m};
-  float top = max_(most, m);
-  return Factors{exp_(most - top), exp_(m - top), top};
-}
-
-FN int same_runs(const int *spans, int t, int u) {
-  if (!spans) return 1;
-  for (int i = 0; i < 2 * RUNS; i++) if (spans[t * 2 * RUNS + i] != spans[u * 2 * RUNS + i]) return 0;
-  return 1;
 }
 
 // attend_tokens computes whole rows.
@@ -250,10 +178,6 @@ template <int PER> FN void attend_tokens(const Attending &a, Rows r, const int *
   }
 }
 
-#define ATTENDING const float *q, const void *keys, const void *values, const int *positions, const int *spans, int half, int heads, int kv_heads, \
-                  int head_dim, int cells, int full, int window, float scale
-#define THE_ATTENDING Attending{q, keys, values, positions, spans, half, heads, kv_heads, head_dim, cells, full, window, scale}
-
 // attend_rows: block x has 'per' tokens, or what is left of them; block y some of the heads.
 KERNEL(128, attend_rows, float *y, ATTENDING, int tokens, int per, Fault *fault, int site) {
   Attending a = THE_ATTENDING;
@@ -262,22 +186,17 @@ KERNEL(128, attend_rows, float *y, ATTENDING, int tokens, int per, Fault *fault,
     int n = 0;
     for (; first + n < last && same_runs(spans, first, first + n); n++)
       length[n] = attended(a, first + n, bid_y() == 0 && tid_x() == 0, fault, site);
-    Rows r = block_rows(heads, kv_heads, first, n);
+    Rows r = block_rows(heads, kv_heads, MAX_ROWS, first, n);
     if (head_dim <= THREADS) attend_tokens<1>(a, r, length, y); else attend_tokens<2>(a, r, length, y);
     first += n;
   }
-}
-
-// A part is m, l and o of a chunk: dim+2 floats.
-FN int64_t part_at(int token, int head, int chunk, int heads, int chunks, int dim) {
-  return (((int64_t)token * heads + head) * chunks + chunk) * (dim + 2);
 }
 
 template <int PER> FN void attend_part(const Attending &a, int token, int length, float *parts, int chunks) {
   SHARED(float, shared);
   int dim = a.head_dim, chunk = chunk_of(dim);
   Work w = layout(shared, dim, chunk);
-  Rows r = block_rows(a.heads, a.kv_heads, token, 1);
+  Rows r = block_rows(a.heads, a.kv_heads, MAX_ROWS, token, 1);
   int start = a.window > 0 && length > a.window ? length - a.window : 0;
   const int *runs = a.spans ? a.spans + (int64_t)token * 2 * RUNS : 0;
   load_queries(w, a, r);

@@ -16,7 +16,7 @@ ptx() { # name source target:isa definition
 }
 for name in rows attention floats roofs top; do ptx $name $name.cu 75:65; done
 ptx roofs roofs.cu 80:70
-ptx halves halves.cu 80:70
+for name in halves flash; do ptx $name $name.cu 80:70; done
 for format in Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4; do
   ptx $format matmul.cu 75:65 -DFORMAT=$format
   ptx tensor_$format tensor.cu 75:65 -DFORMAT=$format

@@ -43,7 +43,7 @@ FN float half2float(uint16_t h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) :
 FN uint16_t float2half(float f) { uint16_t h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
 FN int dp4a(int a, int b, int c) { int d; asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d; }
 FN uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) { return (uint32_t)__nvvm_prmt((int)a, (int)b, (int)s); }
-FN float exp2_(float x) { return __nvvm_ex2_approx_f(x); }
+FN float exp2_(float x) { return __nvvm_ex2_approx_ftz_f(x); } // below 2^-126 it is 0
 FN float sqrt_(float x) { return __nvvm_sqrt_rn_f(x); }
 FN float fabs_(float x) { return __nvvm_fabs_f(x); }
 FN float max_(float a, float b) { return __nvvm_fmax_f(a, b); }
@@ -82,9 +82,19 @@ FN f32x2 ld_shared2(const float *p) {
 
 // ldmatrix loads four matrices of 8 rows of 16 bytes from shared memory. Lane 8i+j says where row j of
 // matrix i begins; the lane with g = lane/4 and t = lane%4 gets bytes 4t to 4t+3 of row g of each.
-FN void ldmatrix(uint32_t r[4], const void *row) {
-  asm volatile("{ .reg .u64 p; cvta.to.shared.u64 p, %4; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [p]; }"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(row) : "memory");
+// ldmatrix_turned takes columns of halves for rows: the lane gets column g of rows 2t and 2t+1. Addresses are of shared
+// memory, to which bytes can be added.
+typedef uint32_t shared_at;
+FN shared_at at_shared(const void *p) {
+  shared_at a;
+  asm("{ .reg .u64 p; cvta.to.shared.u64 p, %1; cvt.u32.u64 %0, p; }" : "=r"(a) : "l"(p));
+  return a;
+}
+FN void ldmatrix(uint32_t r[4], shared_at row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+FN void ldmatrix_turned(uint32_t r[4], shared_at row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
 
 // Tensor cores: D(16x8) = A(16xk) * B(kx8) + C of signed bytes, sums in 32-bit integers. The lane

@@ -1,10 +1,8 @@
 // Products with weights of F16 and BF16 on tensor cores, from compute capability 8.0 on (floats.cu has
 // those for older ones).
 //
-// Tensor cores multiply halves, so an activation goes in as two: hi, which is it rounded, and lo, which
-// is what is left of it, rounded again. Together they have 22 bits, or 16 for BF16. For F16 the 256
-// activations of a super-block are scaled by a power of two that makes the largest of them about
-// 2^15, so that none is too large for a half or loses bits for being small.
+// Tensor cores multiply halves, so an activation goes in as two (halves.h). The scale of F16 is one for the 256
+// activations of a super-block.
 //
 // The canonical order: for each super-block, its 256 products with hi, 16 at a time, in the order in which
 // tensor cores add up, and likewise with lo; the two sums are added and the scale is undone. Then the
@@ -14,23 +12,7 @@
 // So that a lane has what it needs in pieces of 16 bytes, products 0 to 15 of 32 are not those of features
 // 0 to 15: the lane with t = lane%4 has features 8t to 8t+7, of which 0 to 3 go into the first 16 and the others into
 // the second.
-#include "gpu.h"
-
-// F16 and BF16 say how floats become halves, two at a time, and what tensor cores do with them.
-struct F16 {
-  static const bool SCALED = true;
-  static FN_MEMBER uint32_t pack(float a, float b) { return pack_f16(a, b); }
-  static FN_MEMBER float low(uint32_t w) { return half2float((uint16_t)w); }
-  static FN_MEMBER float high(uint32_t w) { return half2float((uint16_t)(w >> 16)); }
-  static FN_MEMBER void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) { mma_f16(d, a, b); }
-};
-struct BF16 {
-  static const bool SCALED = false;
-  static FN_MEMBER uint32_t pack(float a, float b) { return pack_bf16(a, b); }
-  static FN_MEMBER float low(uint32_t w) { return as_float(w << 16); }
-  static FN_MEMBER float high(uint32_t w) { return as_float(w & 0xffff0000u); }
-  static FN_MEMBER void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) { mma_bf16(d, a, b); }
-};
+#include "halves.h"
 
 // Activations are 64 of the 256 of a super-block that begin at x, of which there are n: 8 of each 32 from
 // 8t on. That they are whole, and lie so that four can be loaded at once, is the same for all lanes.
@@ -58,21 +40,17 @@ FN void load8(float v[8], const Activations &a, int j) {
   UNROLL for (int i = 0; i < 8; i++) v[i] = at + i < a.n ? a.x[at + i] : 0.f;
 }
 
-// Scale is a power of two and its inverse.
-struct Scale { float up, down; };
-
 // scale_of agrees on the scale of a super-block among the four lanes that have it.
 template <class F> FN Scale scale_of(const Activations &a) {
   if (!F::SCALED) return Scale{1, 1};
-  uint32_t most = 0; // as integers, magnitudes order like numbers
+  uint32_t most = 0;
   UNROLL for (int j = 0; j < 8; j++) {
     float v[8];
     load8(v, a, j);
-    UNROLL for (int i = 0; i < 8; i++) { uint32_t u = as_uint(v[i]) & 0x7fffffffu; most = u > most ? u : most; }
+    UNROLL for (int i = 0; i < 8; i++) most = greater(most, magnitude(v[i]));
   }
-  UNROLL for (int s = 1; s < 4; s <<= 1) { uint32_t o = (uint32_t)shfl_xor((int)most, s); most = o > most ? o : most; }
-  int e = max_(15, min_(254, (int)(most >> 23)));
-  return Scale{as_float((uint32_t)(268 - e) << 23), as_float((uint32_t)(e - 14) << 23)};
+  UNROLL for (int s = 1; s < 4; s <<= 1) most = greater(most, (uint32_t)shfl_xor((int)most, s));
+  return scale_for(most);
 }
 
 // Halves are eight activations.
@@ -83,10 +61,9 @@ template <class F> FN Halves halves(const Activations &a, Scale s, int j) {
   load8(v, a, j);
   Halves h;
   UNROLL for (int i = 0; i < 4; i++) {
-    float x = v[2 * i] * s.up, y = v[2 * i + 1] * s.up;
-    uint32_t w = F::pack(x, y);
-    h.hi[i] = w;
-    h.lo[i] = F::pack(x - F::low(w), y - F::high(w));
+    Pair p = halve<F>(v[2 * i] * s.up, v[2 * i + 1] * s.up);
+    h.hi[i] = p.hi;
+    h.lo[i] = p.lo;
   }
   return h;
 }

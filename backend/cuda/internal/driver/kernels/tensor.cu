@@ -105,8 +105,8 @@ template <class F> FN void tile_sums(const Tile<F> *s, const unsigned char (*act
   int row = 32 * (warp & 3) + g, col = 32 * (warp >> 2);
   // Rows that ldmatrix takes from the lane: of weights, matrices are rows 0 and 8 of the first 16 bytes and then of the
   // next; of activations, tokens 0 of both and then tokens 8.
-  const unsigned char *a_row = s->a[32 * (warp & 3) + 8 * (matrix & 1) + (lane & 7)] + 16 * (matrix >> 1);
-  const unsigned char *b_row = activations[col + 8 * (matrix >> 1) + (lane & 7)] + 16 * (matrix & 1);
+  shared_at a_row = at_shared(s->a[32 * (warp & 3) + 8 * (matrix & 1) + (lane & 7)] + 16 * (matrix >> 1));
+  shared_at b_row = at_shared(activations[col + 8 * (matrix >> 1) + (lane & 7)] + 16 * (matrix & 1));
   NO_UNROLL for (int b = 0; b < 8; b++) {
     uint32_t x[4][2];
     f32x2 d[4];
