@@ -320,7 +320,7 @@ func (a *attending) gather(region []float32, cells []int32) []float32 {
 
 var attentionShapes = []struct{ heads, kvHeads, dim, window int }{
 	{1, 1, 4, 0}, {4, 2, 16, 0}, {9, 3, 64, 0}, {6, 1, 80, 0}, {3, 3, 33, 0}, {2, 1, 1, 0}, {7, 1, 128, 0},
-	{4, 2, 16, 1}, {4, 2, 16, 5}, {2, 2, 32, 128}, {2, 1, 32, 131},
+	{4, 2, 16, 1}, {4, 2, 16, 5}, {2, 2, 32, 128}, {2, 1, 32, 131}, {40, 2, 48, 0}, {2, 1, 192, 0},
 }
 
 // testAttention checks attention over a prompt and the steps after it, and about the
@@ -437,23 +437,25 @@ func (s *session) fullAttention() {
 func testAttentionBatch(t *testing.T, suite *suite) {
 	s := suite.start(t)
 	for _, kvType := range kvTypes {
-		t.Run(kvType.String(), func(t *testing.T) {
-			s := s.in(t)
-			defer s.forget()
-			a := newAttending(graph.Attention{Heads: 4, KVHeads: 2, HeadDim: 8, Scale: 0.4}, 160, kvType)
-			s.needAttention(a)
-			const n = 140
-			whole := a.randomStep(34, sequence(0, n), sequence(0, n))
-			want := s.mustAttend(a, whole)
-			for _, size := range []int{1, 2, 7, 16} {
-				s.forget()
-				var got []float32
-				for at := 0; at < n; at += size {
-					got = append(got, s.mustAttend(a, a.tokens(whole, at, min(n, at+size)))...)
+		for _, c := range []struct{ heads, kvHeads, dim, window int }{{4, 2, 8, 0}, {6, 2, 16, 0}, {5, 1, 80, 70}, {2, 1, 256, 0}} {
+			t.Run(fmt.Sprintf("%v/heads=%d/kv=%d/dim=%d/window=%d", kvType, c.heads, c.kvHeads, c.dim, c.window), func(t *testing.T) {
+				s := s.in(t)
+				defer s.forget()
+				a := newAttending(graph.Attention{Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, Window: c.window, Scale: 0.4}, 160, kvType)
+				s.needAttention(a)
+				const n = 140
+				whole := a.randomStep(34, sequence(0, n), sequence(0, n))
+				want := s.mustAttend(a, whole)
+				for _, size := range []int{1, 2, 7, 16, 100} {
+					s.forget()
+					var got []float32
+					for at := 0; at < n; at += size {
+						got = append(got, s.mustAttend(a, a.tokens(whole, at, min(n, at+size)))...)
+					}
+					s.equal(fmt.Sprintf("in pieces of %d", size), got, want)
 				}
-				s.equal(fmt.Sprintf("in pieces of %d", size), got, want)
-			}
-		})
+			})
+		}
 	}
 }
 

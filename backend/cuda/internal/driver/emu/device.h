@@ -24,8 +24,8 @@ struct Block {
 };
 extern Thread *cur;
 void block_barrier(const char *file, int line);
-// Every lane of the warp gives n bytes and gets all 32 lanes' bytes back.
-const void *warp_gather(const void *in, size_t n);
+// Every lane of the warp gives n bytes and gets all 32 lanes' bytes back, of which the last lane to come may make others.
+const void *warp_gather(const void *in, size_t n, void (*make)(void *all) = 0);
 // Copies of 16 bytes that the thread has begun. Until it waits, what they are to write is garbage.
 void async_copy(void *to, const void *from);
 void async_wait(const char *file, int line);
@@ -89,12 +89,18 @@ template <class T> FN T shfl(T v, int lane) { return ((const T *)emu::warp_gathe
 FN float as_float(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 FN uint32_t as_uint(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 FN float half2float(uint16_t h) {
+#if defined(__F16C__)
+  return __builtin_ia32_vcvtph2ps((__attribute__((vector_size(16))) short){(short)h})[0];
+#endif
   uint32_t s = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
   if (e == 31) return as_float(s | 0x7f800000u | (m << 13));
   if (e) return as_float(s | ((e + 112) << 23) | (m << 13));
   return as_float(s | as_uint(ldexpf((float)m, -24)));
 }
 FN uint16_t float2half(float f) { // to nearest even
+#if defined(__F16C__)
+  return (uint16_t)__builtin_ia32_vcvtps2ph((__attribute__((vector_size(16))) float){f}, 0)[0];
+#endif
   uint32_t u = as_uint(f);
   uint16_t s = (u >> 16) & 0x8000;
   float a = fabsf(f);
@@ -148,23 +154,33 @@ FN void ldmatrix_turned(uint32_t r[4], shared_at row) {
 }
 
 // The fragments of tensor cores, as kernels/gpu.h describes them.
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef double f64x4 __attribute__((vector_size(32)));
+template <int K> struct Bytes { uint32_t a[K / 8], b[K / 16]; int d[4]; };
+template <int K> void multiply_bytes(void *all) {
+  Bytes<K> *lanes = (Bytes<K> *)all;
+  int8_t a[16][K], b[8][K];
+  for (int l = 0; l < 32; l++)
+    for (int k = 0; k < K / 16; k++) {
+      memcpy(&a[l >> 2][16 * k + 4 * (l & 3)], &lanes[l].a[2 * k], 4);
+      memcpy(&a[(l >> 2) + 8][16 * k + 4 * (l & 3)], &lanes[l].a[2 * k + 1], 4);
+      memcpy(&b[l >> 2][16 * k + 4 * (l & 3)], &lanes[l].b[k], 4);
+    }
+  i32x8 columns[K];
+  for (int k = 0; k < K; k++) for (int n = 0; n < 8; n++) columns[k][n] = b[n][k];
+  for (int row = 0; row < 16; row++) {
+    i32x8 sum = {};
+    for (int k = 0; k < K; k++) sum += a[row][k] * columns[k];
+    for (int n = 0; n < 8; n++) lanes[4 * (row & 7) + (n >> 1)].d[(row >> 3) * 2 + (n & 1)] += sum[n];
+  }
+}
 FN void mma_k16(int d[4], uint32_t a0, uint32_t a1, uint32_t b, const int c[4]) {
-  uint32_t in[3] = {a0, a1, b};
-  const uint32_t *w = (const uint32_t *)emu::warp_gather(in, sizeof in);
-  int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
-  for (int i = 0; i < 4; i++) d[i] = c[i];
-  for (int i = 0; i < 4; i++)
-    for (int k = 0; k < 4; k++)
-      d[i] = dp4a((int)w[(4 * g + k) * 3 + (i >> 1)], (int)w[(4 * (2 * t + (i & 1)) + k) * 3 + 2], d[i]);
+  Bytes<16> in = {{a0, a1}, {b}, {c[0], c[1], c[2], c[3]}};
+  memcpy(d, ((const Bytes<16> *)emu::warp_gather(&in, sizeof in, multiply_bytes<16>))[emu::cur->lane].d, 16);
 }
 FN void mma_k32(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[4]) {
-  uint32_t in[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-  const uint32_t *w = (const uint32_t *)emu::warp_gather(in, sizeof in);
-  int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
-  for (int i = 0; i < 4; i++) d[i] = c[i];
-  for (int i = 0; i < 4; i++)
-    for (int k = 0; k < 8; k++)
-      d[i] = dp4a((int)w[(4 * g + (k & 3)) * 6 + (i >> 1) + 2 * (k >> 2)], (int)w[(4 * (2 * t + (i & 1)) + (k & 3)) * 6 + 4 + (k >> 2)], d[i]);
+  Bytes<32> in = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {c[0], c[1], c[2], c[3]}};
+  memcpy(d, ((const Bytes<32> *)emu::warp_gather(&in, sizeof in, multiply_bytes<32>))[emu::cur->lane].d, 16);
 }
 FN uint32_t pack_f16(float a, float b) { return float2half(a) | (uint32_t)float2half(b) << 16; }
 FN uint32_t bf16_of(float f) { // to nearest even
@@ -176,20 +192,30 @@ FN float low_f16(uint32_t w) { return half2float((uint16_t)w); }
 FN float low_bf16(uint32_t w) { return as_float(w << 16); }
 // How tensor cores add up is not documented. Here 16 products are added to the sum in ascending order
 // and without rounding in between, as good as: in doubles.
-template <float (*F)(uint32_t)> FN void mma_halves(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-  float in[12];
-  for (int i = 0; i < 12; i++) { uint32_t w = i < 8 ? a[i >> 1] : b[i / 2 - 4]; in[i] = F(w >> (16 * (i & 1))); }
-  const float *w = (const float *)emu::warp_gather(in, sizeof in);
-  int g = emu::cur->lane >> 2, t = emu::cur->lane & 3;
-  for (int i = 0; i < 4; i++) {
-    const float *x = w + 4 * g * 12 + 2 * (i >> 1), *y = w + 4 * (2 * t + (i & 1)) * 12 + 8;
-    double sum = d[i];
-    for (int k = 0; k < 16; k++) {
-      int at = (k >> 1 & 3) * 12 + (k & 1);
-      sum += (double)x[at + 4 * (k >> 3)] * y[at + 2 * (k >> 3)];
+struct Halves { uint32_t a[4], b[2]; float d[4]; };
+template <float (*F)(uint32_t)> void multiply_halves(void *all) {
+  Halves *lanes = (Halves *)all;
+  double a[16][16];
+  union { double at[8]; f64x4 row[2]; } b[16], sum;
+  for (int l = 0; l < 32; l++)
+    for (int i = 0; i < 8; i++) {
+      int k = 8 * (i >> 2) + 2 * (l & 3) + (i & 1), row = (l >> 2) + 8 * (i >> 1 & 1);
+      a[row][k] = F(lanes[l].a[i >> 1] >> (16 * (i & 1)));
+      if (i < 4) b[8 * (i >> 1) + 2 * (l & 3) + (i & 1)].at[l >> 2] = F(lanes[l].b[i >> 1] >> (16 * (i & 1)));
     }
-    d[i] = (float)sum;
+  for (int row = 0; row < 16; row++) {
+    for (int n = 0; n < 8; n++) sum.at[n] = lanes[4 * (row & 7) + (n >> 1)].d[(row >> 3) * 2 + (n & 1)];
+    for (int h = 0; h < 2; h++) {
+      f64x4 s = sum.row[h];
+      for (int k = 0; k < 16; k++) s += a[row][k] * b[k].row[h];
+      sum.row[h] = s;
+    }
+    for (int n = 0; n < 8; n++) lanes[4 * (row & 7) + (n >> 1)].d[(row >> 3) * 2 + (n & 1)] = (float)sum.at[n];
   }
+}
+template <float (*F)(uint32_t)> FN void mma_halves(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  Halves in = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
+  memcpy(d, ((const Halves *)emu::warp_gather(&in, sizeof in, multiply_halves<F>))[emu::cur->lane].d, 16);
 }
 FN void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2]) { mma_halves<low_f16>(d, a, b); }
 FN void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) { mma_halves<low_bf16>(d, a, b); }

@@ -48,6 +48,7 @@ static void *fiber_init(char *top, void (*f)()) {
 }
 #endif
 
+static int order_mode = 0;
 const size_t kStack = 64 << 10;
 struct Warp { int arrived = 0, n = 0; uint32_t gen = 0; size_t size[2]; unsigned char buf[2][32 * 64]; };
 static struct {
@@ -84,7 +85,7 @@ void async_wait(const char *file, int line) {
   for (auto &c : mine) memcpy(c.to, c.from, 16);
   mine.clear();
 }
-const void *warp_gather(const void *in, size_t n) {
+const void *warp_gather(const void *in, size_t n, void (*make)(void *all)) {
   Thread *t = cur;
   int wi = (int)(t - S.th.data()) >> 5;
   Warp &w = S.w[wi];
@@ -94,15 +95,18 @@ const void *warp_gather(const void *in, size_t n) {
   memcpy(w.buf[p] + t->lane * n, in, n);
   if (++w.arrived == w.n) {
     w.arrived = 0;
+    if (make) make(w.buf[p]);
     for (int i = wi * 32; i < wi * 32 + w.n; i++) if (S.th[i].state == 2) S.th[i].state = 0;
     return w.buf[p];
   }
   t->state = 2;
-  yield();
+  // As a rule the next lane is the next to run, and there is no need to ask.
+  int next = (t->lane + (order_mode == 1 ? w.n - 1 : 1)) % w.n;
+  if (S.th[wi * 32 + next].state == 0) { cur = &S.th[wi * 32 + next]; emu_switch(&t->sp, cur->sp); } else yield();
   return w.buf[p];
 }
 
-static int order_mode = 0; static uint64_t rng = 88172645463325252ull;
+static uint64_t rng = 88172645463325252ull;
 static unsigned rnd() { rng ^= rng << 13; rng ^= rng >> 7; rng ^= rng << 17; return (unsigned)(rng >> 32); }
 // Runs one launch; returns an error text or null.
 static const char *run_kernel(const Kernel *k, const unsigned g[3], const unsigned b[3], size_t dyn, void *const *args) {
