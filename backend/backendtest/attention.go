@@ -433,7 +433,7 @@ func (s *session) fullAttention() {
 	s.near("full attention", got, refAttention(a.op, st.q, a.ref, func(int) []int32 { return st.cells }), boundHalf)
 }
 
-// testAttentionBatch checks that a prompt in pieces gives the bits of the whole.
+// testAttentionBatch checks that a prompt in pieces gives the bits of the whole, and that a token has no part in what comes before it.
 func testAttentionBatch(t *testing.T, suite *suite) {
 	s := suite.start(t)
 	for _, kvType := range kvTypes {
@@ -454,6 +454,13 @@ func testAttentionBatch(t *testing.T, suite *suite) {
 					}
 					s.equal(fmt.Sprintf("in pieces of %d", size), got, want)
 				}
+				s.forget()
+				const late = 100
+				for i := late * c.kvHeads * c.dim; i < len(whole.v); i++ {
+					whole.v[i] = float32(math.Inf(1))
+				}
+				before := late * c.heads * c.dim
+				s.equal("before values that are not finite", s.mustAttend(a, whole)[:before], want[:before])
 			})
 		}
 	}
