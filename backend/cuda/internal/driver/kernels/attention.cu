@@ -112,7 +112,7 @@ template <int PER> FN void chunk_sums(const Work &w, const Attending &a, Rows r,
     for (int j = lane; j < n; j += 32) most = max_(most, p[j]);
     most = warp_max(most);
     for (int j = lane; j < chunk; j += 32) {
-      float e = j < n && p[j] > -__builtin_inff() ? exp2_(p[j] - most) : 0.f;
+      float e = j < n && p[j] != -__builtin_inff() ? exp2_(p[j] - most) : 0.f;
       p[j] = e;
       sum += e;
     }

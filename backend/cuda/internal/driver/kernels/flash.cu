@@ -162,7 +162,6 @@ struct Tile {
 
 // tile_of makes a tile of tokens from the first on, as many of n as attend to the same cells.
 template <int D> FN Tile tile_of(Prompt<D> *s, const Attending &a, int first, int n, Fault *fault, int site) {
-  block_sync(); // nobody has to do with the last tile any more
   for (int i = tid_x(); i < n; i += bdim_x())
     s->see[i] = same_runs(a.spans, first, first + i) ? visible(a, attended(a, first + i, bid_y() == 0, fault, site)) : Visible{0, -1};
   block_sync();
@@ -205,7 +204,7 @@ template <int D> FN void add_chunk(Totals<D> &t, const float s[][4], const Two &
 
 // store_totals stores the results of the warp's rows, unless the tile has several tokens and results that are not
 // finite: then it returns false.
-template <int D> FN bool store_totals(Prompt<D> *s, Totals<D> &t, const Tile &tile, const Attending &a, float *y) {
+template <int D> FN bool store_totals(Prompt<D> *s, Totals<D> &t, const Visible see[2], const Tile &tile, const Attending &a, float *y) {
   int lane = tid_x() & 31, row = 16 * (tid_x() >> 5) + (lane >> 2);
   bool infinite = false;
   UNROLL for (int d = 0; d < D / 8; d++) UNROLL for (int i = 0; i < 4; i++) {
@@ -219,7 +218,7 @@ template <int D> FN bool store_totals(Prompt<D> *s, Totals<D> &t, const Tile &ti
     if (s->infinite[0]) return false;
   }
   UNROLL for (int r = 0; r < 2; r++) {
-    if (row + 8 * r > tile.last || s->see[tile.token(row + 8 * r)].length == 0) continue;
+    if (row + 8 * r > tile.last || see[r].length == 0) continue;
     float *to = y + tile.at(row + 8 * r, a);
     UNROLL for (int d = 0; d < D / 8; d++) UNROLL for (int k = 0; k < 2; k++) {
       int feature = 8 * d + 2 * (lane & 3) + k;
@@ -239,14 +238,14 @@ template <int D> FN bool attend_tile(Prompt<D> *s, const Attending &a, const Til
   int from = tile.any.start / POSITIONS * POSITIONS;
   find_cells<D>(c, 0, runs, from, tile.any);
   if (tid_x() == 0) s->infinite[0] = 0;
-  block_sync();
+  Visible see[2];
+  UNROLL for (int r = 0; r < 2; r++) see[r] = s->see[tile.token(row + (lane >> 2) + 8 * r)];
+  block_sync(); // what tokens see is not read after this: other tokens may take their place
   begin<D>(c.k, c.cell[0], a.keys, a, feature);
   NO_UNROLL for (int r = 0; r < 16 && row <= tile.last; r++) {
     float unit = load_query<D>(q[r], q[16 + r], a.q + tile.at(row + r, a), a);
     if (lane == 0) s->unit[row + r] = unit;
   }
-  Visible see[2];
-  UNROLL for (int r = 0; r < 2; r++) see[r] = s->see[tile.token(row + (lane >> 2) + 8 * r)];
   Totals<D> t;
   clear(t);
   NO_UNROLL for (int turn = 0; from < tile.any.length; from += POSITIONS, turn ^= 1) {
@@ -265,7 +264,7 @@ template <int D> FN bool attend_tile(Prompt<D> *s, const Attending &a, const Til
     if (from + POSITIONS < tile.any.length) begin<D>(c.k, c.cell[turn ^ 1], a.keys, a, feature);
     if (row <= tile.last) add_chunk<D>(t, scores, most, c);
   }
-  return store_totals<D>(s, t, tile, a, y);
+  return store_totals<D>(s, t, see, tile, a, y);
 }
 
 // flash_rows: block x has 'per' tokens, or what is left of them, the last ones first, since they have most to do; block y some of the
