@@ -240,12 +240,12 @@ func testEmbed(t *testing.T, suite *suite) {
 	for _, f := range quant.Formats() {
 		t.Run(f.Name, func(t *testing.T) {
 			s := s.in(t)
-			dim, vocab := 3*max(f.Block, 5), 7
+			dim, vocab := 3*f.Block*max(1, 97/f.Block), 37
 			op := graph.Embed{Weight: "embed." + f.Name, Type: f.Name, Dim: dim, Vocab: vocab}
 			s.need(op, graph.F32)
 			w, values := randomWeight(t, random(5), op.Weight, f, dim, vocab)
 			s.load(w)
-			ids := []int32{6, 0, 0, 3}
+			ids := []int32{36, 0, 0, 3}
 			var want []float32
 			for _, id := range ids {
 				want = append(want, values[int(id)*dim:int(id+1)*dim]...)

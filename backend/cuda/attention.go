@@ -368,7 +368,7 @@ func (d *device) flash(headDim int) attender {
 	}
 	return attender{
 		d.kernels.base(fmt.Sprint("flash_rows_", room)), d.kernels.base(fmt.Sprint("flash_parts_", room)),
-		warpRows * warps, warpRows, 32 * warps, shared, chunk + 5*4*warpRows + queries + warpRows*2*(c+8),
+		warpRows * warps, warpRows, 32 * warps, shared, chunk + 5*4*warpRows + queries + 2*warpRows*2*(c+8),
 	}
 }
 

@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -47,16 +46,12 @@ func (b *attentionBench) attend(q, k, v []float32, first int) []float32 {
 		at[i] = math.Float32frombits(uint32(first + i))
 	}
 	operand := func(t graph.DType, width int, values []float32) backend.Operand {
-		raw := make([]byte, 0, 4*len(values))
-		for _, x := range values {
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
-		}
-		buf, err := b.d.Alloc(len(raw))
+		buf, err := b.d.Alloc(4 * len(values))
 		if err != nil {
 			b.t.Fatal(err)
 		}
 		b.t.Cleanup(func() { b.d.Free(buf) })
-		if err := b.d.WriteHost(buf, raw); err != nil {
+		if err := b.d.WriteHost(buf, floatBytes(values)); err != nil {
 			b.t.Fatal(err)
 		}
 		shape := graph.ShapeOf(width, n)
@@ -71,17 +66,13 @@ func (b *attentionBench) attend(q, k, v []float32, first int) []float32 {
 	if err := errors.Join(b.d.kvStore(store, b.kv), b.d.attention(&b.op, []backend.Operand{queries, {}, positions}, out, b.kv), b.d.ReadHost(raw, out.Buffer)); err != nil {
 		b.t.Fatal(err)
 	}
-	y := make([]float32, len(raw)/4)
-	for i := range y {
-		y[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
-	return y
+	return floatsOf(raw)
 }
 
-// TestAttentionPrecision compares attention with large scores with what the stored keys and values give exactly, and wants no other
-// error than that of rounded weights: keys that are halves call for queries of more bits.
+// TestAttentionPrecision compares attention with large scores with what the stored keys and values give exactly, and wants no
+// greater error than floats make: halves of keys and values call for queries and weights of more bits.
 func TestAttentionPrecision(t *testing.T) {
-	const n = 100
+	const n = 80
 	for _, dim := range []int{64, 96, 256} {
 		r := rand.New(rand.NewPCG(3, uint64(dim)))
 		op := graph.Attention{Heads: 3, KVHeads: 1, HeadDim: dim, Scale: 1}
@@ -90,7 +81,10 @@ func TestAttentionPrecision(t *testing.T) {
 			// Scores of all rows are of one size, queries are not: what one is scaled by is its own.
 			q[i] *= [...]float32{1e4, 1, 1e-4}[i/dim%3]
 		}
-		for _, magnitude := range []float32{1e-3, 1, 1e3} {
+		for _, magnitude := range []float32{1, 1e-3, 1e3} {
+			if magnitude != 1 && dim != 64 {
+				continue
+			}
 			op.Scale = float32(10/math.Sqrt(float64(dim))) / magnitude
 			x := make([]float32, len(q))
 			for i := range x {
@@ -105,8 +99,8 @@ func TestAttentionPrecision(t *testing.T) {
 				got = append(got, whole[row*dim:(row+1)*dim]...)
 				want = append(want, exactAttention(x[row*dim:(row+1)*dim], k[:(row/3+1)*dim], v, op.Scale)...)
 			}
-			if d := distance(got, want); !(d < 2.5e-4) {
-				t.Errorf("heads of %d, queries times %g: distance is %.2g", dim, magnitude, d)
+			if d := distance(got, want); !(d < 1e-5) {
+				t.Fatalf("heads of %d, queries times %g: distance is %.2g", dim, magnitude, d)
 			}
 		}
 	}

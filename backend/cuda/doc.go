@@ -43,7 +43,10 @@
 // activations and exact integer sums per group; the order in which groups are added up is that of
 // kernels/matmul.cu. Products with weights of F16 and BF16 take two halves for each activation, on
 // tensor cores, for one token as for many (kernels/halves.cu); below compute capability 8.0 they are
-// scalar. Results agree with the CPU's up to rounding.
+// scalar. Attention goes over chunks of positions whose bounds are fixed and joins them in ascending
+// order. Over a cache of F16 it takes tensor cores, for one token as for many too: queries and
+// weights as two halves each (kernels/flash.cu). With a cache of F32, with heads of no multiple of 16 features and below
+// compute capability 8.0 it is scalar (kernels/attention.cu). Results agree with the CPU's up to rounding.
 //
 // # Memory
 //

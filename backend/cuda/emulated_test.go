@@ -110,7 +110,7 @@ func again(t *testing.T, run string, env ...string) ([]byte, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), self, "-test.run", run, "-test.short")
+	c := exec.CommandContext(t.Context(), self, "-test.run", run, "-test.short", "-test.failfast")
 	c.Env = append(os.Environ(), append(env, "MINFER_CUDA_AGAIN=1")...)
 	return c.CombinedOutput()
 }

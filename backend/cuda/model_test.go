@@ -5,7 +5,6 @@ package cuda
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -85,11 +84,7 @@ func readFloats(t testing.TB, path string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := make([]float32, len(data)/4)
-	for i := range values {
-		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-	}
-	return values
+	return floatsOf(data)
 }
 
 func readJSON(t testing.TB, path string, v any) {

@@ -144,7 +144,7 @@ func orderedHalves(f *quant.Format, data []byte, x []float32, in, out int) (y []
 	return y
 }
 
-// TestOrderOfSums compares products, to the last bit, with the order that they are to be summed up
+// TestOrderOfSums compares products with a bias, to the last bit, with the order that they are to be summed up
 // in: over rows of several super-blocks and a part of one, and in every kernel.
 func TestOrderOfSums(t *testing.T) {
 	d := openTest(t)
@@ -161,7 +161,9 @@ func TestOrderOfSums(t *testing.T) {
 			}
 			r := rand.New(rand.NewPCG(7, uint64(in)))
 			w := randomWeight(t, r, name, f, in, out)
-			if err := d.LoadWeights(t.Context(), []backend.Weight{w}, nil); err != nil {
+			bias := normal(r, out)
+			b := backend.Weight{Name: name + ".bias", Type: "F32", In: out, Out: 1, Data: floatBytes(bias)}
+			if err := d.LoadWeights(t.Context(), []backend.Weight{w, b}, nil); err != nil {
 				t.Fatal(err)
 			}
 			for _, tokens := range []int{1, 3, 70} {
@@ -170,18 +172,22 @@ func TestOrderOfSums(t *testing.T) {
 					for i := range x[in:] { // later tokens are large and small, but for one that has next to nothing
 						x[in+i] *= [...]float32{1e6, 1e-20, 1e-42}[i/in%3]
 					}
-					got := multiply(t, d, graph.MatMul{Weight: name, Type: name, In: in, Out: out}, x, tokens)
-					want := orderedProduct
-					if d.major >= 8 && (name == "F16" || name == "BF16") {
-						want = orderedHalves
-						if gpu, _ := d.gpu.Name(); !strings.Contains(gpu, "emulation") {
-							if d := distance(got, want(f, w.Data, x, in, out)); !(d < 1e-5) {
-								t.Errorf("distance is %.2g", d)
-							}
-							return
-						}
+					got := multiply(t, d, graph.MatMul{Weight: name, Type: name, Bias: b.Name, In: in, Out: out}, x, tokens)
+					ordered, halves := orderedProduct, d.major >= 8 && (name == "F16" || name == "BF16")
+					if halves {
+						ordered = orderedHalves
 					}
-					sameBits(t, "product", got, want(f, w.Data, x, in, out))
+					want := ordered(f, w.Data, x, in, out)
+					for i := range want {
+						want[i] += bias[i%out]
+					}
+					if gpu, _ := d.gpu.Name(); halves && !strings.Contains(gpu, "emulation") {
+						if d := distance(got, want); !(d < 1e-5) {
+							t.Errorf("distance is %.2g", d)
+						}
+						return
+					}
+					sameBits(t, "product", got, want)
 				})
 			}
 		})
@@ -207,23 +213,31 @@ func multiply(t *testing.T, d *device, op graph.MatMul, x []float32, tokens int)
 		defer d.Free(buf)
 		values[i] = backend.Operand{Buffer: buf, Shape: n.Shape, Type: n.Type}
 	}
-	raw := make([]byte, 0, 4*len(x))
-	for _, v := range x {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
-	}
-	if err := d.WriteHost(values[0].Buffer, raw); err != nil {
+	if err := d.WriteHost(values[0].Buffer, floatBytes(x)); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Execute(g.Lookup("out"), values[:1], values[1], nil); err != nil {
 		t.Fatal(err)
 	}
-	raw = make([]byte, values[1].Buffer.Size)
+	raw := make([]byte, values[1].Buffer.Size)
 	if err := d.ReadHost(raw, values[1].Buffer); err != nil {
 		t.Fatal(err)
 	}
-	y := make([]float32, len(raw)/4)
-	for i := range y {
-		y[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	return floatsOf(raw)
+}
+
+// floatBytes is floats as memory has them, and floatsOf its inverse.
+func floatBytes(values []float32) (raw []byte) {
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
 	}
-	return y
+	return raw
+}
+
+func floatsOf(raw []byte) []float32 {
+	values := make([]float32, len(raw)/4)
+	for i := range values {
+		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return values
 }

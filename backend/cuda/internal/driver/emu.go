@@ -3,6 +3,7 @@
 package driver
 
 /*
+#cgo LDFLAGS: -Wl,--export-dynamic
 long minfer_emu_launches(void);
 */
 import "C"

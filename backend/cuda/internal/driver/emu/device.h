@@ -9,6 +9,9 @@
 typedef uint32_t u32x4 __attribute__((vector_size(16)));
 typedef float f32x2 __attribute__((vector_size(8)));
 
+// What kernels of a shared library (GPUEMU_KERNELS) find in the program.
+#define EMU_EXPORTED __attribute__((visibility("default")))
+
 namespace emu {
 struct Block;
 struct Thread {
@@ -22,13 +25,13 @@ struct Block {
   int bx, by, bz, bdx, bdy, bdz, gdx, gdy, gdz;
   void *dyn;
 };
-extern Thread *cur;
-void block_barrier(const char *file, int line);
+extern EMU_EXPORTED Thread *cur;
+EMU_EXPORTED void block_barrier(const char *file, int line);
 // Every lane of the warp gives n bytes and gets all 32 lanes' bytes back, of which the last lane to come may make others.
-const void *warp_gather(const void *in, size_t n, void (*make)(void *all) = 0);
+EMU_EXPORTED const void *warp_gather(const void *in, size_t n, void (*make)(void *all) = 0);
 // Copies of 16 bytes that the thread has begun. Until it waits, what they are to write is garbage.
-void async_copy(void *to, const void *from);
-void async_wait(const char *file, int line);
+EMU_EXPORTED void async_copy(void *to, const void *from);
+EMU_EXPORTED void async_wait(const char *file, int line);
 
 struct Kernel {
   const char *name;
@@ -40,7 +43,7 @@ struct Kernel {
   bool isptr[32];
   Kernel *next;
 };
-extern Kernel *kernels;
+extern EMU_EXPORTED Kernel *kernels;
 template <class T> struct is_ptr { static const bool v = false; };
 template <class T> struct is_ptr<T *> { static const bool v = true; };
 template <int... I> struct seq {};

@@ -4,7 +4,10 @@
 //   GPUEMU_STREAMS = lazy (default) | eager    when queued work runs
 //   GPUEMU_ORDER   = fwd (default) | rev | rand[:seed]   order of threads between barriers
 //   GPUEMU_CC      = 80 (default), GPUEMU_MEM_MB = 4096
+//   GPUEMU_DROP    = FILE:LINE of a barrier or a wait to leave out
+//   GPUEMU_KERNELS = a shared library whose kernels take the places of those with their names
 #include <cuda.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -254,6 +257,7 @@ E cuInit(unsigned) {
   if (const char *e = getenv("GPUEMU_DROP")) sscanf(e, "%63[^:]:%d", drop_file, &drop_line);
   if (const char *e = getenv("GPUEMU_MEM_MB")) memcap = (size_t)atoi(e) << 20;
   if (const char *e = getenv("GPUEMU_ORDER")) { order_mode = !strcmp(e, "rev") ? 1 : !strncmp(e, "rand", 4) ? 2 : 0; if (e[4 * (order_mode == 2)] == ':') rng ^= strtoull(e + 5, 0, 10) * 2654435761u; }
+  if (const char *e = getenv("GPUEMU_KERNELS")) if (!dlopen(e, RTLD_NOW)) { fprintf(stderr, "gpuemu: %s\n", dlerror()); return CUDA_ERROR_NOT_INITIALIZED; }
   return CUDA_SUCCESS;
 }
 E cuDriverGetVersion(int *v) { *v = 12020; return CUDA_SUCCESS; }

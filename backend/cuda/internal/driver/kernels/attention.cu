@@ -1,7 +1,8 @@
-// Attention: softmax(q k^T * scale) v, in chunks of positions whose boundaries are fixed.
+// Attention: softmax(q k^T * scale) v, in chunks of positions whose boundaries are fixed. The scale comes times log2(e), so that
+// weights are powers of two. flash.cu has it on tensor cores.
 //
 // For each row (a head of a token) and each chunk: scores with the features in ascending order;
-// their maximum m; weights p = e^(score-m); their sum l, by a fixed tree; and o, the values
+// their maximum m; weights p = 2^(score-m); their sum l, by a fixed tree; and o, the values
 // times p with the positions in ascending order. Chunks are joined in ascending order. A
 // chunk's m, l and o depend on nothing but the row and the chunk, and joining is the same
 // arithmetic in both kernels, so it makes no difference whether one block of threads goes

@@ -1,13 +1,14 @@
 // Attention over regions of F16 on tensor cores, from compute capability 8.0 on, for heads of a multiple of 16
 // features. attention.cu has it for others, and joins the parts of both.
 //
-// A row is a head of a token. Its query goes in as two halves, under a scale of its own (halves.h). The canonical
-// order, for each row and each chunk of positions: scores, 16 features at a time, with hi and then with lo, in the
-// order in which tensor cores add up; their maximum m; weights p = 2^(score-m+14), rounded to halves; o, the sums of
-// values times p, 16 positions at a time; and l, the same sums with 1 for the value. Chunks are joined in ascending order, as
-// in attention.cu. An element of a product of tensor cores depends on its row and column alone, so that it makes no
-// difference which other rows a tile has, and whether a warp has a tile for itself (flash_rows, for prompts) or four
-// share one (flash_parts, when there are few tokens).
+// A row is a head of a token. Its query goes in as two halves, under a scale of its own (halves.h), and so do the
+// weights, which are made up to 2^14 instead of up to 1. The canonical order, for each row and each chunk of
+// positions: scores, 16 features at a time, with hi and then with lo, in the order in which tensor cores add up; their
+// maximum m; weights p = 2^(score-m+14); o, the sums of values times p, 16 positions at a time, with hi and then
+// with lo; and l, the same sums with 1 for the value. Chunks are joined in ascending order, as in attention.cu.
+// An element of a product of tensor cores depends on its row and column alone, so that it makes no difference which
+// other rows a tile has, and whether a warp has a tile for itself (flash_rows, for prompts) or four share one
+// (flash_parts, when there are few tokens).
 //
 // Positions that a row does not attend to have the weight 0. The values at them are multiplied all the same, which shows
 // if one is not finite: such rows are computed again, a token at a time, where those are zeros.
@@ -109,13 +110,13 @@ template <int N> FN Two scale_products(float s[N][4], const float *unit, const V
 }
 
 // weigh makes weights of the scores of two neighbouring positions.
-FN uint32_t weigh(const float s[2], float most) {
+FN Pair weigh(const float s[2], float most) {
   float base = most == -__builtin_inff() ? 0.f : most - 14.f;
-  return pack_f16(exp2_(s[0] - base), exp2_(s[1] - base));
+  return halve<F16>(exp2_(s[0] - base), exp2_(s[1] - base));
 }
 
 // Weights are those of 16 rows, as tensor cores take them.
-template <int D> struct Weights { uint32_t of[Chunk<D>::STEPS][4]; };
+template <int D> struct Weights { uint32_t hi[Chunk<D>::STEPS][4], lo[Chunk<D>::STEPS][4]; };
 
 // products_with_values leaves the products of weights with 8*N features, of which v is the first.
 template <int D, int N> FN void products_with_values(float o[N][4], const Weights<D> &w, const uint16_t *v) {
@@ -127,7 +128,8 @@ template <int D, int N> FN void products_with_values(float o[N][4], const Weight
   UNROLL for (int k = 0; k < Chunk<D>::STEPS; k++) {
     uint32_t value[N][2];
     UNROLL for (int n = 0; n < N; n += 2) ldmatrix_turned(value[n], v_row + 16 * k * BYTES + 16 * n);
-    UNROLL for (int n = 0; n < N; n++) mma_f16(o[n], w.of[k], value[n]);
+    UNROLL for (int n = 0; n < N; n++) mma_f16(o[n], w.hi[k], value[n]);
+    UNROLL for (int n = 0; n < N; n++) mma_f16(o[n], w.lo[k], value[n]);
   }
 }
 
@@ -135,7 +137,10 @@ template <int D, int N> FN void products_with_values(float o[N][4], const Weight
 template <int D> FN void sum_of(float l[4], const Weights<D> &w) {
   const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
   UNROLL for (int i = 0; i < 4; i++) l[i] = 0;
-  UNROLL for (int k = 0; k < Chunk<D>::STEPS; k++) mma_f16(l, w.of[k], ones);
+  UNROLL for (int k = 0; k < Chunk<D>::STEPS; k++) {
+    mma_f16(l, w.hi[k], ones);
+    mma_f16(l, w.lo[k], ones);
+  }
 }
 
 // Prompt is the shared memory of flash_rows. A warp has 32 rows of q: those of hi, and those of lo.
@@ -186,7 +191,11 @@ template <int D> FN void clear(Totals<D> &t) {
 template <int D> FN void add_chunk(Totals<D> &t, const float s[][4], const Two &most, const Chunk<D> &c) {
   enum { N = 4 };
   Weights<D> w;
-  UNROLL for (int k = 0; k < Chunk<D>::STEPS; k++) UNROLL for (int i = 0; i < 4; i++) w.of[k][i] = weigh(s[2 * k + (i >> 1)] + 2 * (i & 1), most.v[i & 1]);
+  UNROLL for (int k = 0; k < Chunk<D>::STEPS; k++) UNROLL for (int i = 0; i < 4; i++) {
+    Pair p = weigh(s[2 * k + (i >> 1)] + 2 * (i & 1), most.v[i & 1]);
+    w.hi[k][i] = p.hi;
+    w.lo[k][i] = p.lo;
+  }
   float l[4];
   sum_of<D>(l, w);
   Factors f[2];
@@ -283,7 +292,7 @@ template <int D> struct Step {
   Chunk<D> c;
   float unit[16], most[MAX_WARPS][16];
   typename Chunk<D>::Row q[32]; // rows of hi and then of lo
-  uint16_t p[16][Chunk<D>::POSITIONS + 8]; // weights
+  uint16_t p[32][Chunk<D>::POSITIONS + 8]; // weights likewise
 };
 
 // flash_parts: block x takes every gdim_x-th chunk, block y some of the heads, block z the token. Each of four warps has
@@ -323,13 +332,20 @@ template <int D> FN void flash_parts(float *parts, const Attending &a, int chunk
       most.v[r] = s->most[0][g + 8 * r];
       UNROLL for (int w = 1; w < STEPS; w++) most.v[r] = max_(most.v[r], s->most[w][g + 8 * r]);
     }
-    if (warp < STEPS) UNROLL for (int i = 0; i < 4; i++)
-      *(uint32_t *)&s->p[g + 8 * (i & 1)][16 * warp + 8 * (i >> 1) + 2 * t] = weigh(scores[i >> 1] + 2 * (i & 1), most.v[i & 1]);
+    if (warp < STEPS) UNROLL for (int i = 0; i < 4; i++) {
+      Pair p = weigh(scores[i >> 1] + 2 * (i & 1), most.v[i & 1]);
+      int row = g + 8 * (i & 1), at = 16 * warp + 8 * (i >> 1) + 2 * t;
+      *(uint32_t *)&s->p[row][at] = p.hi;
+      *(uint32_t *)&s->p[16 + row][at] = p.lo;
+    }
     cp_async_wait();
     block_sync(); // values and weights are there, and nobody reads the keys any more
     if (from + step < v.length) begin<D>(c.k, c.cell[turn ^ 1], a.keys, a, feature);
     Weights<D> w;
-    UNROLL for (int k = 0; k < STEPS; k++) ldmatrix(w.of[k], p_row + 32 * k);
+    UNROLL for (int k = 0; k < STEPS; k++) {
+      ldmatrix(w.hi[k], p_row + 32 * k);
+      ldmatrix(w.lo[k], p_row + 16 * (int)sizeof s->p[0] + 32 * k);
+    }
     float *to[2];
     UNROLL for (int r = 0; r < 2; r++) to[r] = parts + part_at(token, rows.head + g + 8 * r, from / POSITIONS, a.heads, chunks, a.head_dim);
     if (warp == 0) {
