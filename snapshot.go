@@ -174,14 +174,10 @@ func (e *snapshotWriter) layer(s *Session, layer, saved int) {
 	if e.err != nil {
 		return
 	}
-	id, err := s.model.kvDeviceID(layer)
+	id, order, err := s.model.kvOrder(layer)
 	if err != nil {
 		e.err = err
 		return
-	}
-	order, _ := s.model.kvDevice(layer).(backend.KVOrder)
-	if order != nil {
-		id = inRows
 	}
 	e.bytes([]byte{byte(id), byte(id >> 8)})
 	err = s.eachBlock(layer, saved, func(at int, k, v []byte) error {
@@ -207,22 +203,21 @@ func (e *snapshotWriter) layer(s *Session, layer, saved int) {
 // inRows stands for a device ID where a layer is saved in the order of backend.KVOrder.
 const inRows backend.ID = 0xffff
 
-// kvDevice returns the device that holds a layer's regions.
-func (m *Model) kvDevice(layer int) backend.Backend {
-	return m.engine.devices[m.engine.deviceIndex(m.engine.layers[layer])]
-}
-
-// kvDeviceID returns the ID of the kind of device that holds a layer's regions.
-func (m *Model) kvDeviceID(layer int) (backend.ID, error) {
+// kvOrder returns what says in a snapshot how a layer's regions are ordered: inRows, and what brings
+// them into that order, or the ID of the kind of device that holds them.
+func (m *Model) kvOrder(layer int) (backend.ID, backend.KVOrder, error) {
 	name, ok := m.engine.layers[layer]
 	if !ok {
-		return 0, fmt.Errorf("minfer: layer %d has no keys and values", layer)
+		return 0, nil, fmt.Errorf("minfer: layer %d has no keys and values", layer)
+	}
+	if order, ok := m.engine.devices[m.engine.deviceIndex(name)].(backend.KVOrder); ok {
+		return inRows, order, nil
 	}
 	entry, _, err := backend.Lookup(name)
 	if err != nil {
-		return 0, fmt.Errorf("minfer: %w", err)
+		return 0, nil, fmt.Errorf("minfer: %w", err)
 	}
-	return entry.ID, nil
+	return entry.ID, nil, nil
 }
 
 // eachBlock calls f with the first position of every block of the session's first tokens, and
@@ -426,18 +421,14 @@ func (d *snapshotReader) layers(s *Session, evaluated int) error {
 		return err
 	}
 	for layer := range s.model.hyper.Layers {
-		id, err := s.model.kvDeviceID(layer)
+		id, order, err := s.model.kvOrder(layer)
 		if err != nil {
 			return err
 		}
-		order, _ := s.model.kvDevice(layer).(backend.KVOrder)
 		d.bytes(d.scratch[:2])
 		saved := backend.ID(binary.LittleEndian.Uint16(d.scratch[:2]))
-		if d.err == nil && saved != id && (saved != inRows || order == nil) {
+		if d.err == nil && saved != id {
 			return snapshotErrorf("layer %d was saved by a device of another kind", layer)
-		}
-		if saved != inRows {
-			order = nil
 		}
 		err = s.eachBlock(layer, evaluated, func(at int, k, v []byte) error {
 			d.bytes(k)
