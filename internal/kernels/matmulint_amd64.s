@@ -12441,17 +12441,13 @@ TEXT ·vecAVX2Q4_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -12518,6 +12514,59 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VPSRAD       $0x04, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000120, R13
 	ADDQ         $0x00000120, R9
@@ -12525,18 +12574,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -12668,13 +12725,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -12888,7 +12945,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -12896,7 +12953,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -13003,17 +13060,13 @@ TEXT ·vecAVX2Q4_1x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -13082,6 +13135,61 @@ block:
 	VCVTPH2PS    32(R9), Y15
 	VBROADCASTSS 40(BX), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      96(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      160(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      224(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      288(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      96(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      160(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      224(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      288(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VCVTPH2PS    48(R9), Y15
+	VBROADCASTSS 40(BX), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000140, R13
 	ADDQ         $0x00000140, R9
@@ -13089,18 +13197,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -13235,13 +13351,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -13460,7 +13576,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -13468,7 +13584,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -13577,17 +13693,13 @@ TEXT ·vecAVX2Q5_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -13687,6 +13799,90 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VPSRAD       $0x03, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000160, R13
 	ADDQ         $0x00000160, R9
@@ -13694,18 +13890,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -13870,13 +14074,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -14123,7 +14327,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -14131,7 +14335,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -14269,17 +14473,13 @@ TEXT ·vecAVX2Q5_1x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -14381,6 +14581,92 @@ block:
 	VCVTPH2PS    32(R9), Y15
 	VBROADCASTSS 40(BX), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      96(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      352(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      160(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      352(R13), Y13
+	VPSLLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      224(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      352(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      288(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      352(R13), Y13
+	VPSLLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      96(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      352(R13), Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      160(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      352(R13), Y13
+	VPSRLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      224(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      352(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      288(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      352(R13), Y13
+	VPSRLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VCVTPH2PS    48(R9), Y15
+	VBROADCASTSS 40(BX), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000180, R13
 	ADDQ         $0x00000180, R9
@@ -14388,18 +14674,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -14567,13 +14861,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -14825,7 +15119,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -14833,7 +15127,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -14973,17 +15267,13 @@ TEXT ·vecAVX2Q8_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -15075,6 +15365,76 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPXOR        bytes80<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      128(R13), Y8
+	VPXOR        bytes80<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 4(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      192(R13), Y8
+	VPXOR        bytes80<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 8(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      256(R13), Y8
+	VPXOR        bytes80<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 12(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      320(R13), Y8
+	VPXOR        bytes80<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 16(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      384(R13), Y8
+	VPXOR        bytes80<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 20(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      448(R13), Y8
+	VPXOR        bytes80<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 24(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      512(R13), Y8
+	VPXOR        bytes80<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 28(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000220, R13
 	ADDQ         $0x00000220, R9
@@ -15082,18 +15442,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -15263,13 +15631,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -15539,7 +15907,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -15547,7 +15915,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -15639,24 +16007,22 @@ TEXT ·vecAVX2Q2_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	MOVQ       sums16+16(FP), R14
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
 	VCVTPH2PS 32(R12), Y7
+	VCVTPH2PS 16(R12), Y2
+	VCVTPH2PS 48(R12), Y6
 	ADDQ      $0x00000040, R13
 	ADDQ      $0x00000040, R9
 	ADDQ      $0x00000040, R15
@@ -15708,6 +16074,45 @@ inner:
 	VMULPS       Y7, Y15, Y15
 	VBROADCASTSS 8(R14), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      64(R13), Y9
+	VPSRLD       $0x02, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      64(R13), Y9
+	VPSRLD       $0x06, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVZXBD    8(R15), Y15
+	VPAND        bytes0f<>+0(SB), Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    8(R15), Y15
+	VPSRLD       $0x04, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y6, Y15, Y15
+	VBROADCASTSS 8(R14), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	VPXOR        Y4, Y4, Y4
 	VMOVDQU      96(R13), Y8
 	VPAND        bytes03<>+0(SB), Y8, Y8
@@ -15747,6 +16152,45 @@ inner:
 	VMULPS       Y7, Y15, Y15
 	VBROADCASTSS 12(R14), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      128(R13), Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x02, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      128(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x06, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVZXBD    24(R15), Y15
+	VPAND        bytes0f<>+0(SB), Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    24(R15), Y15
+	VPSRLD       $0x04, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y6, Y15, Y15
+	VBROADCASTSS 12(R14), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000010, R14
 	ADDQ         $0x000000a0, R13
@@ -15757,18 +16201,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -15942,13 +16394,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -16222,7 +16674,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -16230,7 +16682,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -16368,23 +16820,20 @@ TEXT ·vecAVX2Q3_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	MOVQ       sums16+16(FP), R14
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
+	VCVTPH2PS 16(R12), Y2
 	ADDQ      $0x00000020, R13
 	ADDQ      $0x00000020, R9
 	ADDQ      $0x00000020, R15
@@ -16447,6 +16896,54 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD (R14), Y5
+	VPSRAD       $0x05, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VMOVDQU      192(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      64(R13), Y9
+	VPSRLD       $0x02, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VMOVDQU      192(R13), Y13
+	VPSLLD       $0x01, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VMOVDQU      192(R13), Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      64(R13), Y9
+	VPSRLD       $0x06, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x01, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVSXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	VPBROADCASTD 4(R14), Y4
 	VPSRAD       $0x05, Y4, Y4
 	VMOVDQU      96(R13), Y8
@@ -16496,6 +16993,55 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 4(R14), Y5
+	VPSRAD       $0x05, Y5, Y5
+	VMOVDQU      128(R13), Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x02, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x03, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      128(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x04, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x06, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x05, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVSXBD    24(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000010, R14
 	ADDQ         $0x000000e0, R13
@@ -16506,18 +17052,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -16709,13 +17263,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -17002,7 +17556,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -17010,7 +17564,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -17166,23 +17720,21 @@ TEXT ·vecAVX2Q4_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
 	VCVTPH2PS 32(R12), Y7
+	VCVTPH2PS 16(R12), Y2
+	VCVTPH2PS 48(R12), Y6
 	ADDQ      $0x00000040, R13
 	ADDQ      $0x00000040, R9
 	ADDQ      $0x00000040, R15
@@ -17258,6 +17810,65 @@ inner:
 	VMULPS       Y7, Y15, Y15
 	VBROADCASTSS 40(BX), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVZXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    24(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y6, Y15, Y15
+	VBROADCASTSS 40(BX), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000120, R13
 	ADDQ         $0x00000120, R9
@@ -17267,18 +17878,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -17428,13 +18047,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -17668,7 +18287,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -17676,7 +18295,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -17800,23 +18419,21 @@ TEXT ·vecAVX2Q5_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
 	VCVTPH2PS 32(R12), Y7
+	VCVTPH2PS 16(R12), Y2
+	VCVTPH2PS 48(R12), Y6
 	ADDQ      $0x00000040, R13
 	ADDQ      $0x00000040, R9
 	ADDQ      $0x00000040, R15
@@ -17925,6 +18542,96 @@ inner:
 	VMULPS       Y7, Y15, Y15
 	VBROADCASTSS 40(BX), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVZXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    24(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y6, Y15, Y15
+	VBROADCASTSS 40(BX), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000160, R13
 	ADDQ         $0x00000160, R9
@@ -17934,18 +18641,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -18128,13 +18843,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -18401,7 +19116,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -18409,7 +19124,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -18564,23 +19279,20 @@ TEXT ·vecAVX2Q6_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	MOVQ       sums16+16(FP), R14
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
+	VCVTPH2PS 16(R12), Y2
 	ADDQ      $0x00000020, R13
 	ADDQ      $0x00000020, R9
 	ADDQ      $0x00000020, R15
@@ -18647,6 +19359,52 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD (R14), Y5
+	VPSRAD       $0x02, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD (BX), Y10
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 8(BX), Y10
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVSXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	VPBROADCASTD 4(R14), Y4
 	VPSRAD       $0x02, Y4, Y4
 	VMOVDQU      32(R13), Y8
@@ -18697,6 +19455,56 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 4(R14), Y5
+	VPSRAD       $0x02, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      384(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      384(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 16(BX), Y10
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      384(R13), Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      384(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 24(BX), Y10
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVSXBD    24(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000010, R14
 	ADDQ         $0x000001a0, R13
@@ -18707,18 +19515,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -18917,13 +19733,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -19213,7 +20029,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -19221,7 +20037,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -19364,17 +20180,13 @@ TEXT ·vecAVX2IQ4_NLx1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 nonLinear4Plus0<>+0(SB), Y14
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -19470,6 +20282,88 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      128(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 4(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 8(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      256(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 12(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 16(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      128(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 20(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 24(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      256(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 28(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000120, R13
 	ADDQ         $0x00000120, R9
@@ -19477,18 +20371,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -19663,13 +20565,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -19944,7 +20846,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -19952,7 +20854,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -20058,22 +20960,19 @@ TEXT ·vecAVX2IQ4_XSx1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 nonLinear4Plus0<>+0(SB), Y14
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
+	VCVTPH2PS 16(R12), Y2
 	ADDQ      $0x00000020, R13
 	ADDQ      $0x00000020, R9
 	ADDQ      $0x00000020, R15
@@ -20174,6 +21073,90 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      48(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      112(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 4(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      176(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 8(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      240(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 12(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      48(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 16(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      112(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 20(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      176(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 24(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      240(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD 28(BX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVSXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000110, R13
 	ADDQ         $0x00000110, R9
@@ -20183,18 +21166,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -20381,13 +21372,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -20674,7 +21665,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -20682,7 +21673,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -20800,17 +21791,13 @@ TEXT ·vecAVX2MXFP4x1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 e2m1DoubledPlus16<>+0(SB), Y14
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -20893,6 +21880,75 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VPSRAD       $0x03, Y5, Y5
+	VMOVDQU      48(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD (BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      112(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 4(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      176(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 8(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      240(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 12(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVDQU      48(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 16(BX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VMOVDQU      112(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 20(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      176(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 24(BX), Y11
+	VPMADDUBSW   Y11, Y8, Y11
+	VPADDW       Y11, Y10, Y10
+	VMOVDQU      240(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 28(BX), Y11
+	VPMADDUBSW   Y11, Y9, Y11
+	VPADDW       Y11, Y10, Y10
+	VPMADDWD     words1<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPCMPEQD     Y11, Y11, Y11
+	VPSRLD       $0x1f, Y11, Y11
+	VPMOVZXBD    8(R15), Y15
+	VPMINUD      Y11, Y15, Y10
+	VPADDD       Y11, Y10, Y10
+	VPSLLD       $0x15, Y10, Y10
+	VPSUBD       Y11, Y15, Y15
+	VPSLLD       $0x17, Y15, Y15
+	VPMAXSD      Y10, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000110, R13
 	ADDQ         $0x00000110, R9
@@ -20900,18 +21956,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -21060,13 +22124,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -21297,7 +22361,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -21305,7 +22369,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -23302,17 +24366,13 @@ TEXT ·vecVNNIQ4_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -23393,6 +24453,73 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VPSRAD       $0x04, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000120, R13
 	ADDQ         $0x00000120, R9
@@ -23400,18 +24527,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -23571,13 +24706,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -23839,7 +24974,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -23847,7 +24982,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -23954,17 +25089,13 @@ TEXT ·vecVNNIQ4_1x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -24047,6 +25178,75 @@ block:
 	VCVTPH2PS    32(R9), Y15
 	VBROADCASTSS 40(BX), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      96(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      160(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      224(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      288(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      96(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      160(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      224(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      288(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VCVTPH2PS    48(R9), Y15
+	VBROADCASTSS 40(BX), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000140, R13
 	ADDQ         $0x00000140, R9
@@ -24054,18 +25254,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -24228,13 +25436,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -24501,7 +25709,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -24509,7 +25717,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -24618,17 +25826,13 @@ TEXT ·vecVNNIQ5_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -24742,6 +25946,104 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VPSRAD       $0x03, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000160, R13
 	ADDQ         $0x00000160, R9
@@ -24749,18 +26051,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -24953,13 +26263,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -25254,7 +26564,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -25262,7 +26572,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -25400,17 +26710,13 @@ TEXT ·vecVNNIQ5_1x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -25526,6 +26832,106 @@ block:
 	VCVTPH2PS    32(R9), Y15
 	VBROADCASTSS 40(BX), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      96(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      352(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      160(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      352(R13), Y13
+	VPSLLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      224(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      352(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      288(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      352(R13), Y13
+	VPSLLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      96(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      352(R13), Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      160(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      352(R13), Y13
+	VPSRLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      224(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      352(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      288(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      352(R13), Y13
+	VPSRLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VCVTPH2PS    48(R9), Y15
+	VBROADCASTSS 40(BX), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000180, R13
 	ADDQ         $0x00000180, R9
@@ -25533,18 +26939,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -25740,13 +27154,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -26046,7 +27460,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -26054,7 +27468,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -26194,17 +27608,13 @@ TEXT ·vecVNNIQ8_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -26280,6 +27690,60 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VMOVDQU      64(R13), Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      320(R13), Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      384(R13), Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      448(R13), Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      512(R13), Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000220, R13
 	ADDQ         $0x00000220, R9
@@ -26287,18 +27751,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -26452,13 +27924,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -26712,7 +28184,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -26720,7 +28192,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -26804,24 +28276,22 @@ TEXT ·vecVNNIQ2_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	MOVQ       sums16+16(FP), R14
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
 	VCVTPH2PS 32(R12), Y7
+	VCVTPH2PS 16(R12), Y2
+	VCVTPH2PS 48(R12), Y6
 	ADDQ      $0x00000040, R13
 	ADDQ      $0x00000040, R9
 	ADDQ      $0x00000040, R15
@@ -26880,6 +28350,52 @@ inner:
 	VMULPS       Y7, Y15, Y15
 	VBROADCASTSS 8(R14), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y9
+	VPSRLD       $0x02, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y9
+	VPSRLD       $0x06, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVZXBD    8(R15), Y15
+	VPAND        bytes0f<>+0(SB), Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    8(R15), Y15
+	VPSRLD       $0x04, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y6, Y15, Y15
+	VBROADCASTSS 8(R14), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	VPXOR        Y4, Y4, Y4
 	VMOVDQU      96(R13), Y8
 	VPAND        bytes03<>+0(SB), Y8, Y8
@@ -26926,6 +28442,52 @@ inner:
 	VMULPS       Y7, Y15, Y15
 	VBROADCASTSS 12(R14), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      128(R13), Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x02, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x06, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVZXBD    24(R15), Y15
+	VPAND        bytes0f<>+0(SB), Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    24(R15), Y15
+	VPSRLD       $0x04, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y6, Y15, Y15
+	VBROADCASTSS 12(R14), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000010, R14
 	ADDQ         $0x000000a0, R13
@@ -26936,18 +28498,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -27149,13 +28719,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -27477,7 +29047,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -27485,7 +29055,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -27623,23 +29193,20 @@ TEXT ·vecVNNIQ3_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	MOVQ       sums16+16(FP), R14
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
+	VCVTPH2PS 16(R12), Y2
 	ADDQ      $0x00000020, R13
 	ADDQ      $0x00000020, R9
 	ADDQ      $0x00000020, R15
@@ -27709,6 +29276,61 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD (R14), Y5
+	VPSRAD       $0x05, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VMOVDQU      192(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y9
+	VPSRLD       $0x02, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VMOVDQU      192(R13), Y13
+	VPSLLD       $0x01, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VMOVDQU      192(R13), Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y9
+	VPSRLD       $0x06, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x01, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVSXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	VPBROADCASTD 4(R14), Y4
 	VPSRAD       $0x05, Y4, Y4
 	VMOVDQU      96(R13), Y8
@@ -27765,6 +29387,62 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 4(R14), Y5
+	VPSRAD       $0x05, Y5, Y5
+	VMOVDQU      128(R13), Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x02, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x03, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes03<>+0(SB), Y8, Y8
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x04, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x06, Y9, Y9
+	VPAND        bytes03<>+0(SB), Y9, Y9
+	VMOVDQU      192(R13), Y13
+	VPSRLD       $0x05, Y13, Y13
+	VPAND        bytes04<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVSXBD    24(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000010, R14
 	ADDQ         $0x000000e0, R13
@@ -27775,18 +29453,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -28006,13 +29692,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -28347,7 +30033,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -28355,7 +30041,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -28511,23 +30197,21 @@ TEXT ·vecVNNIQ4_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
 	VCVTPH2PS 32(R12), Y7
+	VCVTPH2PS 16(R12), Y2
+	VCVTPH2PS 48(R12), Y6
 	ADDQ      $0x00000040, R13
 	ADDQ      $0x00000040, R9
 	ADDQ      $0x00000040, R15
@@ -28617,6 +30301,79 @@ inner:
 	VMULPS       Y7, Y15, Y15
 	VBROADCASTSS 40(BX), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVZXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    24(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y6, Y15, Y15
+	VBROADCASTSS 40(BX), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000120, R13
 	ADDQ         $0x00000120, R9
@@ -28626,18 +30383,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -28815,13 +30580,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -29103,7 +30868,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -29111,7 +30876,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -29235,23 +31000,21 @@ TEXT ·vecVNNIQ5_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
 	VCVTPH2PS 32(R12), Y7
+	VCVTPH2PS 16(R12), Y2
+	VCVTPH2PS 48(R12), Y6
 	ADDQ      $0x00000040, R13
 	ADDQ      $0x00000040, R9
 	ADDQ      $0x00000040, R15
@@ -29374,6 +31137,110 @@ inner:
 	VMULPS       Y7, Y15, Y15
 	VBROADCASTSS 40(BX), Y10
 	VFMADD231PS  Y10, Y15, Y0
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x01, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x03, Y13, Y13
+	VPAND        bytes10<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVZXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    24(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y6, Y15, Y15
+	VBROADCASTSS 40(BX), Y10
+	VFMADD231PS  Y10, Y15, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000160, R13
 	ADDQ         $0x00000160, R9
@@ -29383,18 +31250,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -29605,13 +31480,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -29926,7 +31801,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -29934,7 +31809,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -30089,23 +31964,20 @@ TEXT ·vecVNNIQ6_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	MOVQ       sums16+16(FP), R14
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
+	VCVTPH2PS 16(R12), Y2
 	ADDQ      $0x00000020, R13
 	ADDQ      $0x00000020, R9
 	ADDQ      $0x00000020, R15
@@ -30178,6 +32050,58 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD (R14), Y5
+	VPSRAD       $0x02, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      320(R13), Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      320(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVSXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	VPBROADCASTD 4(R14), Y4
 	VPSRAD       $0x02, Y4, Y4
 	VMOVDQU      32(R13), Y8
@@ -30234,6 +32158,62 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 4(R14), Y5
+	VPSRAD       $0x02, Y5, Y5
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      384(R13), Y13
+	VPSLLD       $0x04, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      384(R13), Y13
+	VPSLLD       $0x02, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VMOVDQU      384(R13), Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y8, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VMOVDQU      384(R13), Y13
+	VPSRLD       $0x02, Y13, Y13
+	VPAND        bytes30<>+0(SB), Y13, Y13
+	VPOR         Y13, Y9, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVSXBD    24(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000010, R14
 	ADDQ         $0x000001a0, R13
@@ -30244,18 +32224,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -30478,13 +32466,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -30822,7 +32810,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -30830,7 +32818,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -30984,17 +32972,13 @@ TEXT ·vecVNNIIQ4_NLx1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 nonLinear4Plus128<>+0(SB), Y14
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -31082,6 +33066,80 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VMOVDQU      64(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      64(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      128(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      192(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      256(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VCVTPH2PS    16(R9), Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000120, R13
 	ADDQ         $0x00000120, R9
@@ -31089,18 +33147,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -31267,13 +33333,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -31540,7 +33606,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -31548,7 +33614,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -31654,22 +33720,19 @@ TEXT ·vecVNNIIQ4_XSx1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 nonLinear4Plus128<>+0(SB), Y14
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
 	VCVTPH2PS (R12), Y3
+	VCVTPH2PS 16(R12), Y2
 	ADDQ      $0x00000020, R13
 	ADDQ      $0x00000020, R9
 	ADDQ      $0x00000020, R15
@@ -31762,6 +33825,82 @@ inner:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VMOVDQU      48(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      112(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      176(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      240(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      48(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      112(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      176(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      240(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPMOVSXBD    8(R15), Y15
+	VCVTDQ2PS    Y15, Y15
+	VMULPS       Y2, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000110, R13
 	ADDQ         $0x00000110, R9
@@ -31771,18 +33910,26 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -31961,13 +34108,13 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -32246,7 +34393,7 @@ inner:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -32254,7 +34401,7 @@ inner:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -32372,17 +34519,13 @@ TEXT ·vecVNNIMXFP4x1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 e2m1DoubledPlus128<>+0(SB), Y14
 
 rows:
-	XORQ SI, SI
-
-half:
 	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
 	MOVQ       acts+8(FP), BX
 	PREFETCHT0 768(CX)
-	MOVQ       SI, R15
-	SHRQ       $0x02, R15
-	LEAQ       (AX)(R15*2), R9
-	ADDQ       AX, R15
-	LEAQ       (AX)(SI*1), R13
+	MOVQ       AX, R13
+	MOVQ       AX, R9
+	MOVQ       AX, R15
 	MOVQ       blocks+40(FP), R10
 
 block:
@@ -32478,6 +34621,88 @@ block:
 	VMULPS       Y15, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
+	VPBROADCASTD 36(BX), Y5
+	VMOVDQU      48(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD (BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      112(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 4(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      176(R13), Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 8(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      240(R13), Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 12(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      48(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 16(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      112(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 20(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VMOVDQU      176(R13), Y8
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        bytes0f<>+0(SB), Y8, Y8
+	VPSHUFB      Y8, Y14, Y8
+	VPBROADCASTD 24(BX), Y10
+
+	// VPDPBUSD Y10, Y8, Y5
+	LONG         $0x503dc2c4
+	BYTE         $0xea
+	VMOVDQU      240(R13), Y9
+	VPSRLD       $0x04, Y9, Y9
+	VPAND        bytes0f<>+0(SB), Y9, Y9
+	VPSHUFB      Y9, Y14, Y9
+	VPBROADCASTD 28(BX), Y10
+
+	// VPDPBUSD Y10, Y9, Y5
+	LONG         $0x5035c2c4
+	BYTE         $0xea
+	VPCMPEQD     Y11, Y11, Y11
+	VPSRLD       $0x1f, Y11, Y11
+	VPMOVZXBD    8(R15), Y15
+	VPMINUD      Y11, Y15, Y10
+	VPADDD       Y11, Y10, Y10
+	VPSLLD       $0x15, Y10, Y10
+	VPSUBD       Y11, Y15, Y15
+	VPSLLD       $0x17, Y15, Y15
+	VPMAXSD      Y10, Y15, Y15
+	VBROADCASTSS 32(BX), Y10
+	VMULPS       Y15, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
 	ADDQ         $0x0000002c, BX
 	ADDQ         $0x00000110, R13
 	ADDQ         $0x00000110, R9
@@ -32485,18 +34710,26 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    $0x20, CX
-	XORQ    $0x20, SI
-	JNZ     half
-	LEAQ    -32(R13), AX
+	TESTQ   DX, DX
+	JZ      store1
+	VMOVUPS (DX), Y15
+	VADDPS  Y15, Y1, Y1
+	ADDQ    $0x20, DX
+
+store1:
+	MOVQ    CX, R12
+	VMOVUPS Y1, (R12)
+	ADDQ    $0x20, CX
+	MOVQ    R13, AX
 	DECQ    DI
 	JNZ     rows
 	VZEROUPPER
@@ -32671,13 +34904,13 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12
@@ -32952,7 +35185,7 @@ block:
 	DECQ         R10
 	JNZ          block
 	TESTQ        DX, DX
-	JZ           store
+	JZ           store0
 	VMOVUPS      (DX), Y15
 	VADDPS       Y15, Y0, Y0
 	VADDPS       Y15, Y1, Y1
@@ -32960,7 +35193,7 @@ block:
 	VADDPS       Y15, Y3, Y3
 	ADDQ         $0x20, DX
 
-store:
+store0:
 	MOVQ    CX, R12
 	VMOVUPS Y0, (R12)
 	ADDQ    R8, R12

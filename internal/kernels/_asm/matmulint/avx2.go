@@ -109,6 +109,7 @@ type lanes256 struct {
 	w, t      []reg.VecPhysical // quants, temporaries
 	table, s  reg.VecPhysical
 	heads     []reg.VecPhysical // scales of the super-block, or none if registers are too few
+	half      int               // 1 for the second half of the row block at which pointers are
 }
 
 // few is the number of tokens that leave registers free.
@@ -122,9 +123,23 @@ func newLanes256(mode mode256, f *format, c int) *lanes256 {
 	return l
 }
 
+// second returns the lanes of the other half of the row block, for one token.
+func (l *lanes256) second() *lanes256 {
+	m := *l
+	m.half, m.acc, m.sums, m.heads = 1, ymm[1:2], ymm[5:6], []reg.VecPhysical{ymm[2], ymm[6]}
+	return &m
+}
+
+// quants, halves and bytes are where the lanes' part of what is disp bytes from a pointer lies, by the size of an element.
+func (l *lanes256) quants(disp int) operand.Mem { return mem(regQuants, disp+32*l.half) }
+func (l *lanes256) halves(base reg.Register, disp int) operand.Mem {
+	return mem(base, disp+16*l.half)
+}
+func (l *lanes256) bytes(disp int) operand.Mem { return mem(regBytes, disp+8*l.half) }
+
 // word unpacks word g of the block into dst.
 func (l *lanes256) word(g int, dst reg.VecPhysical) {
-	at := func(i int) operand.Mem { return mem(regQuants, l.f.scaleBytes()+64*i) }
+	at := func(i int) operand.Mem { return l.quants(l.f.scaleBytes() + 64*i) }
 	tmp := l.t[3]
 	shifted := func(from operand.Mem, right int, r reg.VecPhysical) {
 		op("VMOVDQU", from, r)
@@ -307,10 +322,10 @@ func (l *lanes256) minimum(group, half int) {
 // scale and min read those of group h into s.
 func (l *lanes256) scale(h int) {
 	f, t := l.f, l.t[0]
-	at := mem(regBytes, 16*h)
+	at := l.bytes(16 * h)
 	switch f.scale {
 	case "f16":
-		op("VCVTPH2PS", mem(regHalves, 0), l.s)
+		op("VCVTPH2PS", l.halves(regHalves, 0), l.s)
 	case "e8m0": // see weights512.scales
 		one := l.t[1]
 		op("VPCMPEQD", one, one, one)
@@ -338,12 +353,12 @@ func (l *lanes256) scale(h int) {
 func (l *lanes256) min(h int) {
 	switch l.f.scale {
 	case "f16":
-		op("VCVTPH2PS", mem(regHalves, 32), l.s)
+		op("VCVTPH2PS", l.halves(regHalves, 32), l.s)
 	case "bytes":
-		op("VPMOVZXBD", mem(regBytes, 16*l.f.groups()+16*h), l.s)
+		op("VPMOVZXBD", l.bytes(16*l.f.groups()+16*h), l.s)
 		l.times(32)
 	case "nibbles":
-		op("VPMOVZXBD", mem(regBytes, 16*h), l.s)
+		op("VPMOVZXBD", l.bytes(16*h), l.s)
 		op("VPSRLD", imm(4), l.s, l.s)
 		l.times(32)
 	}
@@ -354,9 +369,9 @@ func (l *lanes256) head() {
 	if l.heads == nil {
 		return
 	}
-	op("VCVTPH2PS", mem(regPtr, 0), l.heads[0])
+	op("VCVTPH2PS", l.halves(regPtr, 0), l.heads[0])
 	if l.f.min {
-		op("VCVTPH2PS", mem(regPtr, 32), l.heads[1])
+		op("VCVTPH2PS", l.halves(regPtr, 32), l.heads[1])
 	}
 }
 
@@ -367,7 +382,7 @@ func (l *lanes256) times(disp int) {
 		op("VMULPS", l.heads[disp/32], l.s, l.s)
 		return
 	}
-	op("VCVTPH2PS", mem(regPtr, disp), l.t[0])
+	op("VCVTPH2PS", l.halves(regPtr, disp), l.t[0])
 	op("VMULPS", l.t[0], l.s, l.s)
 }
 
@@ -382,33 +397,51 @@ func halves256(f *format, start, head, body, end func()) {
 		op("LEAQ", operand.Mem{Base: regW, Index: regBytes, Scale: 2}, regHalves)
 		op("ADDQ", regW, regBytes)
 		op("LEAQ", operand.Mem{Base: regW, Index: regHalf, Scale: 1}, regQuants)
-		step := func(n int) {
-			for _, r := range []reg.Register{regQuants, regHalves, regBytes} {
-				op("ADDQ", operand.U32(n), r)
-			}
-		}
-		build.Load(build.Param("blocks"), regLeft)
-		build.Label("block")
-		if f.super {
-			op("MOVQ", regHalves, regPtr)
-			head()
-			step(f.headBytes())
-			op("MOVQ", operand.U32(8), regInner)
-			build.Label("inner")
-		}
-		body()
-		step(f.blockBytes())
-		if f.super {
-			op("DECQ", regInner)
-			build.JNZ(operand.LabelRef("inner"))
-		}
-		op("DECQ", regLeft)
-		build.JNZ(operand.LabelRef("block"))
+		blocks256(f, head, body)
 		end()
 		op("XORQ", imm(32), regHalf)
 		build.JNZ(operand.LabelRef("half"))
 		op("LEAQ", mem(regQuants, -32), regW)
 	})
+}
+
+// wholes256 is halves256 for a body that takes both halves.
+func wholes256(f *format, start, head, body, end func()) {
+	rowLoop(func() {
+		start()
+		for _, r := range []reg.Register{regQuants, regHalves, regBytes} {
+			op("MOVQ", regW, r)
+		}
+		blocks256(f, head, body)
+		end()
+		op("MOVQ", regQuants, regW)
+	})
+}
+
+// blocks256 runs body for every block, and head before each super-block.
+func blocks256(f *format, head, body func()) {
+	step := func(n int) {
+		for _, r := range []reg.Register{regQuants, regHalves, regBytes} {
+			op("ADDQ", operand.U32(n), r)
+		}
+	}
+	build.Load(build.Param("blocks"), regLeft)
+	build.Label("block")
+	if f.super {
+		op("MOVQ", regHalves, regPtr)
+		head()
+		step(f.headBytes())
+		op("MOVQ", operand.U32(8), regInner)
+		build.Label("inner")
+	}
+	body()
+	step(f.blockBytes())
+	if f.super {
+		op("DECQ", regInner)
+		build.JNZ(operand.LabelRef("inner"))
+	}
+	op("DECQ", regLeft)
+	build.JNZ(operand.LabelRef("block"))
 }
 
 // start256 begins with the first block of the activations.
@@ -420,15 +453,15 @@ func start256(group int) {
 }
 
 // store256 adds the bias and stores the sums of half a row block, then steps on.
-func store256(acc []reg.VecPhysical, tmp reg.VecPhysical) {
+func store256(acc []reg.VecPhysical, tmp reg.VecPhysical, label string) {
 	op("TESTQ", regBias, regBias)
-	build.JZ(operand.LabelRef("store"))
+	build.JZ(operand.LabelRef(label))
 	op("VMOVUPS", mem(regBias, 0), tmp)
 	for _, a := range acc {
 		op("VADDPS", tmp, a, a)
 	}
 	op("ADDQ", imm(32), regBias)
-	build.Label("store")
+	build.Label(label)
 	op("MOVQ", regOut, regPtr)
 	for i, a := range acc {
 		op("VMOVUPS", a, mem(regPtr, 0))
@@ -457,26 +490,42 @@ func vec256(mode mode256, f *format, c int) {
 	l := newLanes256(mode, f, c)
 	l.loadTable()
 	wide := f.wide() && !mode.vnni
-	halves256(f, func() {
-		for _, a := range l.acc {
-			op("VXORPS", a, a, a)
-		}
-		start256(f.group)
-		fetchResults(c)
-	}, l.head, func() {
-		fetch(regQuants, f.blockBytes())
-		for h := range f.groups() {
-			l.init(f.group, h, mode.zeroIn(f))
-			l.products(f.group, h, wide, l.word)
-			l.scale(h)
-			l.accumulate()
-			if f.min {
-				l.min(h)
-				l.minimum(f.group, h)
+	// With one token, which is when memory is read, a row block is read once: two passes would wait for it in the first.
+	loop, halves := halves256, []*lanes256{l}
+	if c == 1 {
+		loop, halves = wholes256, append(halves, l.second())
+	}
+	each := func(do func(l *lanes256)) func() {
+		return func() {
+			for _, l := range halves {
+				do(l)
 			}
 		}
+	}
+	loop(f, func() {
+		each(func(l *lanes256) {
+			for _, a := range l.acc {
+				op("VXORPS", a, a, a)
+			}
+		})()
+		start256(f.group)
+		fetchResults(c)
+	}, each((*lanes256).head), func() {
+		fetch(regQuants, f.blockBytes())
+		for h := range f.groups() {
+			each(func(l *lanes256) {
+				l.init(f.group, h, mode.zeroIn(f))
+				l.products(f.group, h, wide, l.word)
+				l.scale(h)
+				l.accumulate()
+				if f.min {
+					l.min(h)
+					l.minimum(f.group, h)
+				}
+			})()
+		}
 		nextRecord(c, f.group)
-	}, func() { store256(l.acc, l.s) })
+	}, each(func(l *lanes256) { store256(l.acc, l.s, fmt.Sprint("store", l.half)) }))
 }
 
 func expand256(mode mode256, f *format) {
@@ -561,7 +610,7 @@ func tile256(mode mode256, group int, minimum, wide bool, c int) {
 		nextRecord(c, group)
 		op("DECQ", regLeft)
 		build.JNZ(operand.LabelRef("block"))
-		store256(l.acc, l.s)
+		store256(l.acc, l.s, "store")
 		op("XORQ", imm(32), regHalf)
 		build.JNZ(operand.LabelRef("half"))
 		op("LEAQ", mem(regQuants, -32), regW)
