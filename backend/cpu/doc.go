@@ -15,7 +15,7 @@
 // # Memory
 //
 // Buffers are byte slices that begin at multiples of backend.Alignment; a handle is
-// an index with a generation, so a stale or made-up one is refused. Freed memory is
+// an index with a generation, so a stale or made-up one is refused. The values of a pass lie in huge pages. Freed memory is
 // kept for reuse, in classes by powers of two, up to the most that was ever in use.
 // Weights stay where the caller has them; only vectors (norm weights, biases, RoPE
 // factors) are decoded, once.
@@ -23,10 +23,11 @@
 // # Threads
 //
 // Workers start with the first operation that is large enough to share. Between operations they look
-// for the next for some hundred microseconds, letting other goroutines run meanwhile, then they sleep, so that an
+// for the next for two milliseconds, letting other goroutines run meanwhile, then they sleep, so that an
 // idle model costs nothing. Close stops them. Each thread has its share of an operation and takes half of what is left of
-// it at a time, then half of what others have left; the calling goroutine takes part. A step that
-// repeats allocates no memory.
+// it at a time, then half of what others have left; the calling goroutine takes part. With one token, those who wait for the
+// end of a product, or for the next, meanwhile read the weights that theirs begins with: the ones that came next
+// the last time. A step that repeats allocates no memory.
 //
 // # Errors
 //
