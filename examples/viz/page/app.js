@@ -21,7 +21,7 @@ class App {
   busy = false;
 
   constructor() {
-    this.view = new View($('graph'), { select: (name) => this.select(name), tip: (text, e) => this.tip(text, e), below: () => $('legend').offsetHeight + 14 });
+    this.view = new View($('graph'), { select: (name) => this.select(name), tip: (text, e) => this.tip(text, e), covered: () => ({ above: $('controls').offsetHeight + 14, below: $('legend').offsetHeight + 14 }) });
     this.go = (at) => {
       this.at = Math.max(0, Math.min(this.run.steps.length - 1, at));
       this.following = this.at === this.run.steps.length - 1;

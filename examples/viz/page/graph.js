@@ -12,7 +12,6 @@ const svg = (tag, attributes = {}, ...children) => {
 
 const box = { width: 184, height: 42 };
 const layerBox = { width: 250, height: 56 };
-const above = 48; // of the stage, what the controls take
 const frame = { side: 14, top: 28, bottom: 10 };
 
 // Inputs that every layer reads would draw lines everywhere; the panel lists them.
@@ -134,7 +133,7 @@ export class View {
       });
       return columns;
     };
-    const w = this.element.clientWidth, h = this.element.clientHeight - above - this.handlers.below();
+    const w = this.element.clientWidth, { above, below } = this.handlers.covered(), h = this.element.clientHeight - above - below;
     const scale = (columns) => Math.min(w / (columns.length * across), h / (Math.max(...columns.map((c) => c.bottom)) + 40));
     let columns = broken(Infinity);
     for (let parts = 1.5; parts < 24; parts += 0.25) {
@@ -391,7 +390,7 @@ export class View {
   // fit shows all of the graph.
   fit() {
     this.whole = true;
-    const w = this.element.clientWidth, h = this.element.clientHeight - above - this.handlers.below();
+    const w = this.element.clientWidth, { above, below } = this.handlers.covered(), h = this.element.clientHeight - above - below;
     const scale = Math.min(1.1, w / this.extent.width, h / this.extent.height);
     this.camera = { scale, x: (w - this.extent.width * scale) / 2, y: above + (h - this.extent.height * scale) / 2 };
     this.later();
