@@ -13,6 +13,7 @@ extern "C" int minfer_cuda_init_error(void) { return 0; }
 #include "kernels/roofs.cu"
 #include "kernels/top.cu"
 #include "kernels/halves.h"
+#include "kernels/sums.h"
 // These have names of one another and of tensor.cu.
 namespace floats {
 #include "kernels/floats.cu"

@@ -1,7 +1,7 @@
 // Products with weights of floats, and the look-up of their rows. The order of sums is that of
 // matmul.cu: a sum for each 256 values, one fused multiply-add after the other, then the sums of
 // these, then the bias.
-#include "gpu.h"
+#include "sums.h"
 
 // F32, F16 and BF16 say how many values 16 bytes hold, and what they are.
 struct F32 { enum { PER = 4 }; static FN_MEMBER float at(const u32x4 &v, int i) { return as_float(v[i]); } };
@@ -41,13 +41,7 @@ template <class F, int NT> FN void float_product(const unsigned char *w, const f
   SHARED(float, part);
   float_sums<F, NT>(part, w + (int64_t)bid_x() * nsb * (256 / F::PER) * 512, x, NT * bid_y(), tokens, n, nsb);
   block_sync();
-  int lane = tid_x() & 31, row = 32 * bid_x() + lane;
-  for (int t = tid_x() >> 5; t < NT; t += bdim_x() >> 5) {
-    int64_t token = NT * bid_y() + t;
-    float v = 0;
-    for (int sb = 0; sb < nsb; sb++) v += part[(sb * NT + t) * 32 + lane];
-    if (token < tokens && row < rows) y[token * rows + row] = bias ? v + bias[row] : v;
-  }
+  join_sums<NT>(part, bias, y, rows, nsb, tokens);
 }
 
 template <class F> FN void float_embed(const unsigned char *w, const int *ids, float *y, int n, int nsb, int vocab, Fault *fault, int site) {

@@ -13,6 +13,7 @@
 // 0 to 15: the lane with t = lane%4 has features 8t to 8t+7, of which 0 to 3 go into the first 16 and the others into
 // the second.
 #include "halves.h"
+#include "sums.h"
 
 // Activations are 64 of the 256 of a super-block that begin at x, of which there are n: 8 of each 32 from
 // 8t on. That they are whole, and lie so that four can be loaded at once, is the same for all lanes.
@@ -116,13 +117,7 @@ template <class F, int NT> FN void few(const unsigned char *w, const float *bias
   SHARED(float, part);
   few_sums<F, NT>(part, w + (int64_t)bid_x() * nsb * 32 * 512, x, NT * bid_y(), tokens, n, nsb);
   block_sync();
-  int lane = tid_x() & 31, row = 32 * bid_x() + lane;
-  for (int t = tid_x() >> 5; t < NT; t += bdim_x() >> 5) {
-    int64_t token = NT * bid_y() + t;
-    float v = 0;
-    for (int sb = 0; sb < nsb; sb++) v += part[(sb * NT + t) * 32 + lane];
-    if (token < tokens && row < rows) y[token * rows + row] = bias ? v + bias[row] : v;
-  }
+  join_sums<NT>(part, bias, y, rows, nsb, tokens);
 }
 
 // Tile of the product for many tokens: ROWS x TOKENS sums by 8 warps, 32 x 32 each. Weights come straight
