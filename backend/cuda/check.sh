@@ -12,7 +12,7 @@ export CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -I$PWD/include"
 tags=cuda
 extra=
 program=${TMPDIR:-/tmp}/minfer-cuda-check
-tests='^(TestConformance|TestOrderOfSums|TestReplay|TestBits|TestObserved|TestForks|TestSaved|TestTwoDevices|TestGolden|TestStoryteller)$'
+tests='^(TestConformance|TestOrderOfSums|TestAttentionPrecision|TestAttentionInfinite|TestReplay|TestBits|TestObserved|TestForks|TestSaved|TestTwoDevices|TestGolden|TestStoryteller)$'
 case ${1:-} in
 list) echo "$tests"; exit ;;
 rehearse) tags='cuda cudaemu' extra=-rehearse ;;
