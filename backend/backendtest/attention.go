@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/minfer/minfer/backend"
@@ -402,6 +403,7 @@ func testSpans(t *testing.T, suite *suite) {
 	}
 	for _, kvType := range kvTypes {
 		t.Run(fmt.Sprintf("two sequences/%v", kvType), func(t *testing.T) { s.in(t).twoSequences(kvType) })
+		t.Run(fmt.Sprintf("not finite/%v", kvType), func(t *testing.T) { s.in(t).infiniteValues(kvType) })
 	}
 	t.Run("full", func(t *testing.T) { s.in(t).fullAttention() })
 }
@@ -433,6 +435,38 @@ func (s *session) twoSequences(kvType graph.DType) {
 		}
 		s.equal(name+" in one batch", s.mustAttend(a, both), expected)
 	}
+}
+
+// infiniteValues checks that a key or a value that is not finite reaches the tokens that attend to it, and none beside them:
+// a device that gives positions a weight of 0 instead of leaving them out makes NaN of it.
+func (s *session) infiniteValues(kvType graph.DType) {
+	const n, late, window, dim = 90, 33, 40, 16
+	a := newAttending(graph.Attention{Heads: 4, KVHeads: 2, HeadDim: dim, Scale: 0.25, Window: window}, 128, kvType)
+	s.needAttention(a)
+	st := a.randomStep(35, sequence(0, n), sequence(0, n))
+	want := s.mustAttend(a, st)
+	broken := func(name string, of []float32, value float64, features int) {
+		s.t.Helper()
+		defer s.forget()
+		of[late*2*dim] = float32(value)
+		got := s.mustAttend(a, st)
+		for token := late; token < late+window; token++ {
+			for head := range 2 { // those of the first key head
+				for f := range features {
+					i := (token*4+head)*dim + f
+					if got[i]-got[i] == 0 {
+						s.t.Fatalf("%s of token %d: feature %d of token %d, which attends to it, is %v", name, late, f, token, got[i])
+					}
+					got[i] = want[i]
+				}
+			}
+		}
+		s.equal("what does not attend to the "+name+" that is not finite", got, want)
+	}
+	v := slices.Clone(st.v)
+	broken("value", st.v, math.Inf(1), 1)
+	st.v = v
+	broken("key", st.k, math.NaN(), dim)
 }
 
 func (s *session) fullAttention() {

@@ -4,8 +4,9 @@
 // leaves the tiles in memory for another to merge (decode, where a single token would keep but few threads busy).
 //
 // A row's results do not depend on the rows beside it: scores and values come from the matrix units, which compute each
-// element from its row and its column alone; positions that a row does not attend to have the weight 0; and a tile
-// without any position for the row is not merged.
+// element from its row and its column alone; positions that a row does not attend to have the weight 0; a tile
+// without any position for the row is not merged; and values that are not finite, which a weight of 0 does not make 0, are
+// added apart, to the rows that attend to them.
 
 struct AttendArgs {
   uint heads;
@@ -79,6 +80,7 @@ kernel void attend(device const float *q [[buffer(0)]],
   threadgroup float scores[width * width]; // [row][position]
   threadgroup uint cells[width];
   threadgroup uint2 ranges[width]; // what each row attends to
+  threadgroup float broken[Groups]; // for each simdgroup, whether it brought values that are not finite
   const uint first_row = row_tiles[group.x].first, row_count = row_tiles[group.x].count;
   const uint per_token = a.heads / a.kv_heads, n = a.head_dim;
   const ulong kv_width = (ulong)a.kv_heads * n, kv_at = (ulong)group.y * n;
@@ -138,10 +140,16 @@ kernel void attend(device const float *q [[buffer(0)]],
       simdgroup_store(s, scores + sg * 8 * width + p, width);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup); // the keys have been used, and scores are there
+    float odd = 0.0f;
     for (uint i = tid; i < width * Dim; i += threads) {
       const uint cell = cells[i / Dim], f = i % Dim;
-      tile[i] = cell != 0xffffffffu && f < n ? float(values[cell * kv_width + kv_at + f]) : 0.0f;
+      const float v = cell != 0xffffffffu && f < n ? float(values[cell * kv_width + kv_at + f]) : 0.0f;
+      const bool finite = v - v == 0.0f;
+      tile[i] = finite ? v : 0.0f;
+      odd = finite ? odd : 1.0f;
     }
+    odd = lane_sum(odd);
+    if (lane == 0) broken[sg] = odd;
     threadgroup float *mine = scores + row * width + quarter;
     float m = -INFINITY;
     for (uint i = 0; i < width / 4; i++) {
@@ -180,6 +188,18 @@ kernel void attend(device const float *q [[buffer(0)]],
 #pragma unroll
     for (uint d = 0; d < Dim / 8; d++) simdgroup_store(o[d], result + 8 * d, Dim);
     simdgroup_barrier(mem_flags::mem_threadgroup);
+    odd = 0.0f;
+    for (uint i = 0; i < Groups; i++) odd += broken[i];
+    if (odd > 0.0f) {
+      for (uint i = lane; i < 8 * Dim; i += 32) { // each lane those that it reads below
+        const uint at = sg * 8 + i / Dim, f = i % Dim;
+        const uint2 sees = ranges[at];
+        for (uint p = max(sees.x, base); p < min(sees.y, base + width) && f < n; p++) {
+          const float v = float(values[cell_of(p, first_token, spans, a) * kv_width + kv_at + f]);
+          if (!(v - v == 0.0f)) result[i] += scores[at * width + p - base] * v;
+        }
+      }
+    }
 
     const bool any = range.x < min(range.y, base + width) && range.y > base; // the row attends to some of the tile
     if (a.pieces > 0) {
