@@ -68,6 +68,7 @@ type Recorder struct {
 
 	mu     sync.Mutex
 	err    error // of the sink; sticks
+	closed bool
 	graphs map[uint64]bool
 	passes int
 	full   bool // all passes that are wanted are recorded, and another has begun
@@ -80,7 +81,7 @@ type Recorder struct {
 }
 
 // NewRecorder returns a recorder of a model that writes a trace to w. Text is what a token
-// stands for. Close has to be called after the last pass.
+// stands for. Close ends the trace; a pass that is under way goes on without it.
 func NewRecorder(w io.Writer, m Model, text func(int32) string, opts ...Option) (*Recorder, error) {
 	r := newRecorder(m, text, opts)
 	if r.chrome {
@@ -120,17 +121,18 @@ func (r *Recorder) head(m Model) error {
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if errors.Is(r.err, errEnded) {
+	if r.closed {
 		return nil
 	}
-	err := errors.Join(r.err, r.end())
-	r.err = errEnded
-	return err
+	r.closed = true
+	return errors.Join(r.err, r.end())
 }
 
-var errEnded = errors.New("trace: the recorder is closed")
-
+// put drops records once the recorder is closed, which may be in the middle of a pass: its end is wanted, and no fault.
 func (r *Recorder) put(record Record) error {
+	if r.closed {
+		return nil
+	}
 	if r.err == nil {
 		r.err = r.sink.Put(record)
 	}
@@ -145,7 +147,7 @@ func (r *Recorder) BeginPass(_ context.Context, p *Pass) error {
 	defer r.mu.Unlock()
 	r.of, r.record = nil, nil
 	r.full = r.limits.Passes > 0 && r.passes >= r.limits.Passes
-	if r.full || errors.Is(r.err, errEnded) {
+	if r.full || r.closed {
 		return nil
 	}
 	r.passes++
