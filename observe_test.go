@@ -716,3 +716,24 @@ func benchmarkObserver(b *testing.B, path, kind string) {
 		}
 	}
 }
+
+// closes ends a recorder in the middle of a pass.
+type closes struct {
+	trace.Nothing
+	recorder *trace.Recorder
+}
+
+func (c *closes) After(*minfer.Step) error { return c.recorder.Close() }
+
+// TestTraceClosedWithinPass: a recorder that is closed in the middle of a pass does not end the evaluation.
+func TestTraceClosedWithinPass(t *testing.T) {
+	m := openStoryteller(t)
+	want := eval(t, openSession(t, m), 1, 2, 3)
+	r, err := trace.NewRecorder(io.Discard, m.TraceModel(), func(int32) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Observe(r)()
+	defer m.Observe(&closes{recorder: r})()
+	wantRow(t, "with a recorder that is closed", eval(t, openSession(t, m), 1, 2, 3), want)
+}
