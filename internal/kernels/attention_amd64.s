@@ -6764,8 +6764,8 @@ sixteen:
 	PREFETCHT1 (R8)(DI*1)
 	VMULPS     (CX), Z1, Z2
 	VMOVUPS    Z2, (R8)
-	ADDQ       $0x40, R8
 	ADDQ       $0x40, CX
+	ADDQ       $0x40, R8
 	SUBQ       $0x10, R10
 	JNZ        sixteen
 	DECQ       R9
@@ -8957,8 +8957,8 @@ sixteen:
 	VMOVUPS    Y2, (R8)
 	VMULPS     32(CX), Y1, Y2
 	VMOVUPS    Y2, 32(R8)
-	ADDQ       $0x40, R8
 	ADDQ       $0x40, CX
+	ADDQ       $0x40, R8
 	SUBQ       $0x10, R10
 	JNZ        sixteen
 	DECQ       R9

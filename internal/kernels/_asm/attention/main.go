@@ -528,22 +528,28 @@ func (s isa) scaleRows() {
 	Label("row")
 	p, n := GP64(), load64("n")
 	MOVQ(x, p)
-	Label("sixteen")
-	PREFETCHT1(Mem{Base: p, Index: ahead, Scale: 1})
-	for i := range 16 / s.lanes {
-		v := s.vec()
-		VMULPS(Mem{Base: p, Disp: i * s.lanes * 4}, f, v)
-		VMOVUPS(v, Mem{Base: out, Disp: i * s.lanes * 4})
-	}
-	ADDQ(U8(64), p)
-	ADDQ(U8(64), out)
-	SUBQ(U8(16), n)
-	JNZ(LabelRef("sixteen"))
+	s.scaled(p, out, f, n, p, ahead)
 	ADDQ(stride, x)
 	DECQ(rows)
 	JNZ(LabelRef("row"))
 	VZEROUPPER()
 	RET()
+}
+
+// scaled generates the loop that writes n values of from, times f, a multiple of 16, and moves both pointers on. What lies
+// ahead bytes from the pointer fetched is fetched.
+func (s isa) scaled(from, to reg.GPVirtual, f reg.VecVirtual, n, fetched, ahead reg.GPVirtual) {
+	Label("sixteen")
+	PREFETCHT1(Mem{Base: fetched, Index: ahead, Scale: 1})
+	for i := range 16 / s.lanes {
+		v := s.vec()
+		VMULPS(Mem{Base: from, Disp: i * s.lanes * 4}, f, v)
+		VMOVUPS(v, Mem{Base: to, Disp: i * s.lanes * 4})
+	}
+	ADDQ(U8(64), from)
+	ADDQ(U8(64), to)
+	SUBQ(U8(16), n)
+	JNZ(LabelRef("sixteen"))
 }
 
 // finish generates out[r] = acc[r] * (1/l[r]) for the heads of tokens, of dim values, a multiple of 16. Those of a token follow
@@ -563,17 +569,7 @@ func (s isa) finish() {
 	VDIVSS(Mem{Base: l}, one, inverse)
 	VBROADCASTSS(inverse, f)
 	ADDQ(U8(4), l)
-	Label("sixteen")
-	PREFETCHT1(Mem{Base: p, Index: ahead, Scale: 1})
-	for i := range 16 / s.lanes {
-		v := s.vec()
-		VMULPS(Mem{Base: acc, Disp: i * s.lanes * 4}, f, v)
-		VMOVUPS(v, Mem{Base: p, Disp: i * s.lanes * 4})
-	}
-	ADDQ(U8(64), p)
-	ADDQ(U8(64), acc)
-	SUBQ(U8(16), n)
-	JNZ(LabelRef("sixteen"))
+	s.scaled(acc, p, f, n, p, ahead)
 	DECQ(heads)
 	JNZ(LabelRef("head"))
 	ADDQ(stride, out)
