@@ -77,6 +77,7 @@ var settings = []setting{
 	{"fusion=qkvnorm", []minfer.Option{minfer.WithFusion(graph.Fusion{QKVNorm: true})}},
 	{"fusion=store", []minfer.Option{minfer.WithFusion(graph.Fusion{QKVBiasRopeStore: true})}},
 	{"fusion=ffn", []minfer.Option{minfer.WithFusion(graph.Fusion{FFN: true})}},
+	{"fusion=ffn, down", []minfer.Option{minfer.WithFusion(graph.Fusion{FFN: true, FFNDown: true})}},
 	{"weights=in place", []minfer.Option{minfer.WithWeightsInPlace()}},
 	{"mmap=off", []minfer.Option{minfer.WithoutMmap()}},
 }

@@ -197,7 +197,7 @@ func (e *engine) placeLayers(f graph.Fusion) (sched.Layers, error) {
 // settleFusion keeps a switch on if the preferred device supports every node that
 // it leads to, and a layer with these nodes runs on one device.
 func (e *engine) settleFusion(want graph.Fusion) error {
-	e.fusion.SwiGLU = want.SwiGLU
+	e.fusion.SwiGLU, e.fusion.FFNDown = want.SwiGLU, want.FFNDown // by rewriting, node by node
 	for _, s := range []struct {
 		want bool
 		on   func(*graph.Fusion) *bool
@@ -346,7 +346,7 @@ func (e *engine) params(tokens, outputs, cells int) graph.Params {
 		Cells:   wholeBlocks(max(cells, 1)),
 		KVType:  e.kvType,
 		Devices: e.names,
-		Fusion:  graph.Fusion{SwiGLU: e.fusion.SwiGLU},
+		Fusion:  graph.Fusion{SwiGLU: e.fusion.SwiGLU, FFNDown: e.fusion.FFNDown},
 	}
 	if tokens == 1 {
 		p.Phase = graph.Decode
@@ -355,6 +355,8 @@ func (e *engine) params(tokens, outputs, cells int) graph.Params {
 		// The CPU's fused operations take any number of tokens, and quantise what their projections read only once.
 		p.Fusion = e.fusion
 	}
+	// One token's activations are in the cache anyway.
+	p.Fusion.FFNDown = p.Fusion.FFNDown && tokens > 1
 	return p
 }
 

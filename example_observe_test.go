@@ -75,7 +75,7 @@ func ExampleWithTrace() {
 		}
 	}
 	// Output:
-	// prefill, tokens: 19, nodes: 41, likeliest next "One"
+	// prefill, tokens: 19, nodes: 37, likeliest next "One"
 	// chosen "One"
 	// decode, tokens: 1, nodes: 40, likeliest next ","
 	// chosen ","
@@ -102,7 +102,7 @@ func ExampleModel_TraceModel() {
 		log.Fatal(err)
 	}
 	fmt.Println(strings.Count(file.String(), `"ph":"X"`), "spans for Perfetto")
-	// Output: 42 spans for Perfetto
+	// Output: 38 spans for Perfetto
 }
 
 // What a decode step will do, before it does it.

@@ -173,7 +173,7 @@ var allLimits = trace.Limits{Rows: 4, Columns: 1 << 20, Bins: 8, Top: 5, TopRows
 // TestObserversChangeNothing: logits are the same with and without, fused and not.
 func TestObserversChangeNothing(t *testing.T) {
 	eachModel(t, func(t *testing.T, path string) {
-		for _, fusion := range []graph.Fusion{{}, {SwiGLU: true, QKV: true, QKVNorm: true, QKVBiasRopeStore: true, FFN: true}} {
+		for _, fusion := range []graph.Fusion{{}, {SwiGLU: true, QKV: true, QKVNorm: true, QKVBiasRopeStore: true, FFN: true, FFNDown: true}} {
 			plain := openModel(t, path, minfer.WithFusion(fusion))
 			var out bytes.Buffer
 			traced := openModel(t, path, minfer.WithFusion(fusion), minfer.WithTrace(&out, trace.WithLimits(allLimits)), minfer.WithProfiling())

@@ -46,9 +46,10 @@ var noFusion = map[string]func(*graph.Fusion) *bool{
 	"MINFER_NO_FUSE_QKV_NORM":  func(f *graph.Fusion) *bool { return &f.QKVNorm },
 	"MINFER_NO_FUSE_QKV_STORE": func(f *graph.Fusion) *bool { return &f.QKVBiasRopeStore },
 	"MINFER_NO_FUSE_FFN":       func(f *graph.Fusion) *bool { return &f.FFN },
+	"MINFER_NO_FUSE_FFN_DOWN":  func(f *graph.Fusion) *bool { return &f.FFNDown },
 }
 
-var allFusion = graph.Fusion{SwiGLU: true, QKV: true, QKVNorm: true, QKVBiasRopeStore: true, FFN: true}
+var allFusion = graph.Fusion{SwiGLU: true, QKV: true, QKVNorm: true, QKVBiasRopeStore: true, FFN: true, FFNDown: true}
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{mmap: true, kvType: graph.F16, fusion: allFusion, log: slog.New(slog.DiscardHandler)}

@@ -20,7 +20,9 @@
 // outputs, and all of its nodes are on one device.
 //
 // The larger fusions (graph.FusedQKV and its kin) are not found by rewriting: a
-// model's definition builds them itself when Params says so.
+// model's definition builds them itself when Params says so. But one of them is rewritten in turn:
+// a graph.FusedFFN takes in the product that reads it, on a device that keeps what is between them in
+// a form of its own.
 //
 // # Sources
 //
@@ -38,8 +40,8 @@ import (
 type pass struct {
 	name    string
 	enabled func(graph.Fusion) bool
-	makes   graph.Op // what the device must have
-	rewrite func(m *matcher, n *graph.Node) bool
+	// fuse returns the operation that a node is to become, and its sources; or nil.
+	fuse func(m *matcher, n *graph.Node) (graph.Op, []graph.NodeID)
 }
 
 // passes run in this order.
@@ -47,8 +49,12 @@ var passes = []pass{
 	{
 		name:    "swiglu",
 		enabled: func(f graph.Fusion) bool { return f.SwiGLU },
-		makes:   graph.SwiGLU{},
-		rewrite: swiglu,
+		fuse:    swiglu,
+	},
+	{
+		name:    "ffn-down",
+		enabled: func(f graph.Fusion) bool { return f.FFNDown },
+		fuse:    ffnDown,
 	},
 }
 
@@ -79,10 +85,15 @@ func (p *pass) run(g *graph.Graph, caps func(string) *backend.Capabilities) int 
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		c := caps(n.Device)
-		if !m.live[i] || c == nil || !c.Supports(p.makes, n.Type) {
+		if !m.live[i] || c == nil {
 			continue
 		}
-		if p.rewrite(m, n) {
+		op, sources := p.fuse(m, n)
+		if op == nil || !c.Supports(op, n.Type) {
+			continue
+		}
+		if n.SetSources(sources...) == nil {
+			n.Op = op
 			rewrites++
 		}
 	}
@@ -118,18 +129,33 @@ func (m *matcher) private(id graph.NodeID, reader *graph.Node) *graph.Node {
 }
 
 // swiglu rewrites Mul(Silu(x), y) and Mul(y, Silu(x)) to SwiGLU(x, y).
-func swiglu(m *matcher, n *graph.Node) bool {
+func swiglu(m *matcher, n *graph.Node) (graph.Op, []graph.NodeID) {
 	if n.Op != (graph.Mul{}) {
-		return false
+		return nil, nil
 	}
 	for side, id := range n.Sources() {
 		gate := m.private(id, n)
 		if gate == nil || gate.Op != (graph.Silu{}) {
 			continue
 		}
-		up := n.Sources()[1-side]
-		n.Op = graph.SwiGLU{}
-		return n.SetSources(gate.Sources()[0], up) == nil
+		return graph.SwiGLU{}, []graph.NodeID{gate.Sources()[0], n.Sources()[1-side]}
 	}
-	return false
+	return nil, nil
+}
+
+// ffnDown rewrites MatMul(FusedFFN(x)) to FusedFFNDown(x).
+func ffnDown(m *matcher, n *graph.Node) (graph.Op, []graph.NodeID) {
+	down, ok := n.Op.(graph.MatMul)
+	if !ok {
+		return nil, nil
+	}
+	ffn := m.private(n.Sources()[0], n)
+	if ffn == nil {
+		return nil, nil
+	}
+	op, ok := ffn.Op.(graph.FusedFFN)
+	if !ok {
+		return nil, nil
+	}
+	return graph.FusedFFNDown{Gate: op.Gate, Up: op.Up, Down: down}, ffn.Sources()
 }

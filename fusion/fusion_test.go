@@ -21,12 +21,15 @@ const head = `graph {Tokens=1 Outputs=1 Fusion={SwiGLU=true}}
 %1 = Input() "y" F32 [4] @a
 `
 
+// rewriting is a graph before and after a pass.
+type rewriting struct {
+	name, before, after string // after is "" if nothing must change
+	caps                func(string) *backend.Capabilities
+	rewrites            int
+}
+
 func TestSwiGLU(t *testing.T) {
-	tests := []struct {
-		name, before, after string // after is "" if nothing must change
-		caps                func(string) *backend.Capabilities
-		rewrites            int
-	}{
+	tests := []rewriting{
 		{name: "gate first", rewrites: 1, before: `%2 = Silu(%0) "s" F32 [4] @a
 %3 = Mul(%2 %1) "m" F32 [4] @a
 output %3
@@ -122,6 +125,47 @@ output %3
 output %3
 `},
 	}
+	testPass(t, head, "SwiGLU=true", tests)
+}
+
+func TestFFNDown(t *testing.T) {
+	const head = `graph {Tokens=1 Outputs=1 Fusion={FFNDown=true}}
+%0 = Input() "x" F32 [4] @a
+%1 = FusedFFN(%0) {Gate={Weight="g" Type="Q8_0" In=4 Out=6} Up={Weight="u" Bias="b" Type="Q8_0" In=4 Out=6}} "act" F32 [6] @a
+`
+	const fused = `%2 = FusedFFNDown(%0) {Gate={Weight="g" Type="Q8_0" In=4 Out=6} Up={Weight="u" Bias="b" Type="Q8_0" In=4 Out=6} Down={Weight="d" Bias="c" Type="Q8_0" In=6 Out=4}} "down" F32 [4] @a
+output %2
+`
+	const down = `%2 = MatMul(%1) {Weight="d" Bias="c" Type="Q8_0" In=6 Out=4} "down" F32 [4] @a
+`
+	testPass(t, head, "FFNDown=true", []rewriting{
+		{name: "down of a gated block", rewrites: 1, before: down + "output %2\n", after: fused},
+		{name: "another reader", before: down + `%3 = Scale(%1) {Factor=2} "twice" F32 [6] @a
+output %2 %3
+`},
+		{name: "an output", before: down + "output %1 %2\n"},
+		{name: "other device", before: strings.Replace(down, "@a", "@b", 1) + "output %2\n"},
+		{name: "no product", before: `%2 = Scale(%1) {Factor=2} "twice" F32 [6] @a
+output %2
+`},
+		{name: "product of something else", before: `%2 = MatMul(%0) {Weight="d" Type="Q8_0" In=4 Out=4} "down" F32 [4] @a
+output %2
+`},
+		{name: "device has it for other weights", before: down + "output %2\n", caps: func(string) *backend.Capabilities {
+			c := null.Everything()
+			c.Supports = func(op graph.Op, _ graph.DType) bool {
+				f, ok := op.(graph.FusedFFNDown)
+				return !ok || f.Down.Type != "Q8_0"
+			}
+			return c
+		}},
+		{name: "device has it not", before: down + "output %2\n", caps: hasNot},
+	})
+}
+
+// testPass runs a pass on graphs that begin with head, and sees that without the switch nothing happens.
+func testPass(t *testing.T, head, on string, tests []rewriting) {
+	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			want := head + tt.before
@@ -142,7 +186,7 @@ output %3
 					t.Fatalf("got\n%swant\n%s", g, want)
 				}
 			}
-			off := parse(t, strings.Replace(head, "SwiGLU=true", "QKV=true", 1)+tt.before)
+			off := parse(t, strings.Replace(head, on, "QKV=true", 1)+tt.before)
 			before := off.String()
 			if n, err := fusion.Run(off, caps); n != 0 || err != nil || off.String() != before {
 				t.Errorf("switched off, but %d rewrites and %v", n, err)
@@ -166,11 +210,11 @@ func TestRandomGraphs(t *testing.T) {
 	total := 0
 	for seed := range uint64(200) {
 		r := graphtest.NewRand(seed)
-		g := graphtest.Random(r, 40, graphtest.Among(graph.KindMul, graph.KindSilu, graph.KindScale, graph.KindReshape))
+		g := graphtest.Random(r, 40, graphtest.Among(graph.KindMul, graph.KindSilu, graph.KindScale, graph.KindReshape, graph.KindFusedFFN, graph.KindMatMul))
 		for i := range g.Nodes {
 			g.Nodes[i].Device = "a"
 		}
-		g.Params.Fusion.SwiGLU = true
+		g.Params.Fusion = graph.Fusion{SwiGLU: true, FFNDown: true}
 		before := g.Clone()
 		n, err := fusion.Run(g, has)
 		if err != nil {
@@ -204,6 +248,9 @@ func formula(g *graph.Graph, id graph.NodeID) string {
 		return fmt.Sprintf("Mul(%s,%s)", min(arg[0], arg[1]), max(arg[0], arg[1]))
 	case graph.KindInput:
 		return n.Name
+	case graph.KindFusedFFNDown:
+		op := n.Op.(graph.FusedFFNDown)
+		return fmt.Sprintf("%s(%s(%s))", graph.OpString(op.Down), graph.OpString(graph.FusedFFN{Gate: op.Gate, Up: op.Up}), arg[0])
 	}
 	return fmt.Sprintf("%s(%s)", graph.OpString(n.Op), strings.Join(arg, ","))
 }

@@ -133,6 +133,11 @@ func TestInference(t *testing.T) {
 		{`FusedFFN(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=8 Out=7}} "a" F32 [6 2]`, `node "a" (FusedFFN): gate yields 6 features and up 7`},
 		{`FusedFFN(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=9 Out=6}} "a" F32 [6 2]`, `node "a" (FusedFFN): weight "u" of shape [9 6]: source is F32[8 2], want rows of 9 F32 features`},
 
+		{`FusedFFNDown(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=8 Out=6} Down={Weight="d" Type="F32" In=6 Out=9}} "a" F32 [9 2]`, ``},
+		{`FusedFFNDown(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=8 Out=7} Down={Weight="d" Type="F32" In=6 Out=9}} "a" F32 [9 2]`, `node "a" (FusedFFNDown): gate yields 6 features and up 7`},
+		{`FusedFFNDown(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=8 Out=6} Down={Weight="d" Type="F32" In=7 Out=9}} "a" F32 [9 2]`, `node "a" (FusedFFNDown): gate and up yield rows of 6 features: weight "d" takes rows of 7`},
+		{`FusedFFNDown(%0) {Gate={Weight="g" Type="F32" In=8 Out=6} Up={Weight="u" Type="F32" In=8 Out=6}} "a" F32 [9 2]`, `node "a" (FusedFFNDown): weight "" of type "" and shape [0 0] is not fully given`},
+
 		{`TopK(%0) {K=3 Among=7} "a" F32 [6 2]`, ``},
 		{`TopK(%0) {K=10 Among=8} "a" F32 [20 2]`, ``},
 		{`TopK(%0) {K=3 Among=9} "a" F32 [6 2]`, `node "a" (TopK): 3 of the first 9 values of rows of 8, want at least 1 of at most 16777216`},

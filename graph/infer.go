@@ -160,15 +160,22 @@ func inferOp(n *Node, src []*Node) (Shape, DType, error) {
 		return src[0].Shape, F32, nil
 
 	case FusedFFN:
-		if op.Gate.Out != op.Up.Out {
-			return fail("gate yields %d features and up %d", op.Gate.Out, op.Up.Out)
-		}
-		for _, m := range []MatMul{op.Gate, op.Up} {
-			if err := checkMatMul(m, src[0]); err != nil {
-				return fail("%v", err)
-			}
+		if err := checkFFN(op.Gate, op.Up, src[0]); err != nil {
+			return fail("%v", err)
 		}
 		return ShapeOf(op.Gate.Out, src[0].Shape.Rows()), F32, nil
+
+	case FusedFFNDown:
+		if err := checkFFN(op.Gate, op.Up, src[0]); err != nil {
+			return fail("%v", err)
+		}
+		if err := checkGiven(op.Down); err != nil {
+			return fail("%v", err)
+		}
+		if op.Down.In != op.Gate.Out {
+			return fail("gate and up yield rows of %d features: weight %q takes rows of %d", op.Gate.Out, op.Down.Weight, op.Down.In)
+		}
+		return ShapeOf(op.Down.Out, src[0].Shape.Rows()), F32, nil
 
 	case TopK:
 		if src[0].Type != F32 {
@@ -198,14 +205,31 @@ func StoreOf(n *Node) (layer, width int, ok bool) {
 	return 0, 0, false
 }
 
-func checkMatMul(m MatMul, x *Node) error {
+func checkGiven(m MatMul) error {
 	if m.In <= 0 || m.Out <= 0 || m.Weight == "" || m.Type == "" {
 		return fmt.Errorf("weight %q of type %q and shape [%d %d] is not fully given", m.Weight, m.Type, m.In, m.Out)
+	}
+	return nil
+}
+
+func checkMatMul(m MatMul, x *Node) error {
+	if err := checkGiven(m); err != nil {
+		return err
 	}
 	if err := wantFeatures(x, "source", m.In); err != nil {
 		return fmt.Errorf("weight %q of shape [%d %d]: %v", m.Weight, m.In, m.Out, err)
 	}
 	return nil
+}
+
+func checkFFN(gate, up MatMul, x *Node) error {
+	if gate.Out != up.Out {
+		return fmt.Errorf("gate yields %d features and up %d", gate.Out, up.Out)
+	}
+	if err := checkMatMul(gate, x); err != nil {
+		return err
+	}
+	return checkMatMul(up, x)
 }
 
 func checkRoPE(op RoPE, x, positions *Node) error {

@@ -39,6 +39,7 @@ const (
 	KindQKVBiasRopeStore
 	KindFusedFFN
 	KindTopK
+	KindFusedFFNDown
 	numKinds
 )
 
@@ -93,6 +94,7 @@ var traits = [numKinds]Traits{
 	KindQKVBiasRopeStore: {Name: "QKVBiasRopeStore", MinSources: 5, MaxSources: 5, InPlace: true, Stores: true, Fused: true, zero: QKVBiasRopeStore{}},
 	KindFusedFFN:         {Name: "FusedFFN", MinSources: 1, MaxSources: 1, Fused: true, zero: FusedFFN{}},
 	KindTopK:             {Name: "TopK", MinSources: 1, MaxSources: 1, zero: TopK{}},
+	KindFusedFFNDown:     {Name: "FusedFFNDown", MinSources: 1, MaxSources: 1, Fused: true, zero: FusedFFNDown{}},
 }
 
 // MaxSources is the largest number of sources that any operation takes.
@@ -288,6 +290,10 @@ type QKVBiasRopeStore struct {
 // FusedFFN is silu(gate x) * (up x).
 type FusedFFN struct{ Gate, Up MatMul }
 
+// FusedFFNDown is down (silu(gate x) * (up x)): a FusedFFN and the product that alone reads it, so
+// that what is between them need not exist. It is what a rewrite makes of the two.
+type FusedFFNDown struct{ Gate, Up, Down MatMul }
+
 // TopK finds the K greatest of the first Among values of each row [d n]. It yields [2K n]: these
 // values and then, as numbers, their indices. The greatest comes first, and of equal ones that with
 // the lowest index; NaN is greater than any number. Values of -Inf are left out: where there are
@@ -322,6 +328,7 @@ func (FusedQKVNorm) Kind() Kind     { return KindFusedQKVNorm }
 func (QKVBiasRopeStore) Kind() Kind { return KindQKVBiasRopeStore }
 func (FusedFFN) Kind() Kind         { return KindFusedFFN }
 func (TopK) Kind() Kind             { return KindTopK }
+func (FusedFFNDown) Kind() Kind     { return KindFusedFFNDown }
 
 // Computed reports whether a device has to do anything for an operation. It has not
 // for what only gives a name to memory: inputs, views and loaded regions.
@@ -403,6 +410,10 @@ func Weights(op Op) []WeightUse {
 	case FusedFFN:
 		matmul(op.Gate)
 		matmul(op.Up)
+	case FusedFFNDown:
+		matmul(op.Gate)
+		matmul(op.Up)
+		matmul(op.Down)
 	}
 	return uses
 }
@@ -426,6 +437,8 @@ func MultiplyAdds(n *Node, pairs int) (count int64) {
 		matmul(op.Q, op.K, op.V)
 	case FusedFFN:
 		matmul(op.Gate, op.Up)
+	case FusedFFNDown:
+		matmul(op.Gate, op.Up, op.Down)
 	case Attention:
 		count = 2 * int64(pairs) * int64(op.Heads) * int64(op.HeadDim)
 	}

@@ -76,4 +76,5 @@ type Fusion struct {
 	QKVNorm          bool // FusedQKVNorm, likewise
 	QKVBiasRopeStore bool // QKVBiasRopeStore, likewise
 	FFN              bool // FusedFFN, likewise
+	FFNDown          bool // MatMul(FusedFFN(x)) becomes FusedFFNDown, by rewriting
 }

@@ -34,7 +34,7 @@ var svgFills = []struct {
 	{"norms", "#f3e08a", []graph.Kind{graph.KindRMSNorm, graph.KindQKNorm}},
 	{"products", "#8fc1e3", []graph.Kind{graph.KindMatMul}},
 	{"attention", "#f2b48a", []graph.Kind{graph.KindAttention, graph.KindRoPE, graph.KindFusedQKV, graph.KindFusedQKVNorm, graph.KindQKVBiasRopeStore}},
-	{"activations", "#dfb3d0", []graph.Kind{graph.KindSilu, graph.KindGelu, graph.KindSwiGLU, graph.KindMul, graph.KindFusedFFN, graph.KindSoftmax}},
+	{"activations", "#dfb3d0", []graph.Kind{graph.KindSilu, graph.KindGelu, graph.KindSwiGLU, graph.KindMul, graph.KindFusedFFN, graph.KindFusedFFNDown, graph.KindSoftmax}},
 	{"others", "#c9cfd6", nil},
 }
 

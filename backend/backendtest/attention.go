@@ -525,6 +525,7 @@ func testFused(t *testing.T, suite *suite) {
 				}
 			}
 			t.Run(fmt.Sprintf("FFN/%v/tokens=%d", types, tokens), func(t *testing.T) { s.in(t).fusedFFN(types, tokens) })
+			t.Run(fmt.Sprintf("FFNDown/%v/tokens=%d", types, tokens), func(t *testing.T) { s.in(t).fusedFFNDown(types, tokens) })
 		}
 	}
 }
@@ -638,30 +639,55 @@ func (s *session) project(p *projections, tokens int, norm bool, v variant) map[
 	return results
 }
 
+// product loads a random weight and returns its product.
+func (s *session) product(name, format string, seed uint64, in, out int) graph.MatMul {
+	s.t.Helper()
+	f, err := quant.Lookup(format)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	w, _ := randomWeight(s.t, random(seed), name, f, in, out)
+	s.load(w)
+	return graph.MatMul{Weight: name, Type: f.Name, In: in, Out: out}
+}
+
 func (s *session) fusedFFN(types [3]string, tokens int) {
 	const in, out = 512, 37
-	var m [2]graph.MatMul
-	for i := range m {
-		f, err := quant.Lookup(types[i+1])
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		name := fmt.Sprintf("ffn%v%d", types, i)
-		w, _ := randomWeight(s.t, random(uint64(50+i)), name, f, in, out)
-		s.load(w)
-		m[i] = graph.MatMul{Weight: name, Type: f.Name, In: in, Out: out}
+	fused := graph.FusedFFN{
+		Gate: s.product(fmt.Sprint("gate", types), types[1], 50, in, out),
+		Up:   s.product(fmt.Sprint("up", types), types[2], 51, in, out),
 	}
-	fused := graph.FusedFFN{Gate: m[0], Up: m[1]}
 	s.need(fused, graph.F32)
 	x := floats("x", normal(random(52), in*tokens), in, tokens)
 	b := graph.NewBuilder(graph.Params{})
 	id := declare(b, []input{x})[0]
-	b.Output(b.Mul("out", b.Silu("act", b.Node("gate", m[0], id)), b.Node("up", m[1], id)))
+	b.Output(b.Mul("out", b.Silu("act", b.Node("gate", fused.Gate, id)), b.Node("up", fused.Up, id)))
 	want, err := s.run(s.build(b), apart, x)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.equal("FusedFFN", s.must(fused, x), want["out"])
+}
+
+// fusedFFNDown has weights of three formats, and more features between them than a worker joins at once.
+func (s *session) fusedFFNDown(types [3]string, tokens int) {
+	const in, between, out = 256, 512 + 256, 37
+	fused := graph.FusedFFNDown{
+		Gate: s.product(fmt.Sprint("wide gate", types), types[1], 53, in, between),
+		Up:   s.product(fmt.Sprint("wide up", types), types[2], 54, in, between),
+		Down: s.product(fmt.Sprint("down", types), types[0], 55, between, out),
+	}
+	s.need(fused, graph.F32)
+	x := floats("x", normal(random(56), in*tokens), in, tokens)
+	b := graph.NewBuilder(graph.Params{})
+	id := declare(b, []input{x})[0]
+	act := b.Mul("joined", b.Silu("act", b.Node("gate", fused.Gate, id)), b.Node("up", fused.Up, id))
+	b.Output(b.Node("out", fused.Down, act))
+	want, err := s.run(s.build(b), apart, x)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.equal("FusedFFNDown", s.must(fused, x), want["out"])
 }
 
 // testRepeatedRuns runs work large enough to be shared among threads again and again.

@@ -150,6 +150,7 @@ var faults = []fault{
 	}},
 	{name: "fused queries are off by a bit", test: "Fused", execute: spoil(graph.KindFusedQKVNorm, 1, always)},
 	{name: "fused FFN is off by a bit", test: "Fused", execute: spoil(graph.KindFusedFFN, 1, always)},
+	{name: "fused FFN with its last product is off by a bit", test: "Fused", execute: spoil(graph.KindFusedFFNDown, 1, always)},
 	{name: "another result now and then", test: "RepeatedRuns", execute: spoil(graph.KindMatMul, 1,
 		func(b *broken, _ *graph.Node, _ []backend.Operand, _ backend.Operand) bool { return b.calls%3 == 2 })},
 	{name: "ids are not checked", test: "WrongCalls", execute: quiet(graph.KindEmbed)},

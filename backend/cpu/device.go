@@ -20,9 +20,18 @@ const maxThreads = 1024
 var bounds = vocabulary.Bounds{Row: math.MaxInt, Rows: math.MaxInt, Head: math.MaxInt, Finish: math.MaxInt, Top: graph.MaxAmong}
 
 var capabilities = backend.Capabilities{
-	Supports:     bounds.Supports,
+	Supports:     supports,
 	ExplicitSpan: true,
 	PackedKV:     true,
+}
+
+// supports adds to what all devices have: a product whose activations are quantised takes them from where they arise.
+func supports(op graph.Op, t graph.DType) bool {
+	f, ok := op.(graph.FusedFFNDown)
+	if !ok {
+		return bounds.Supports(op, t)
+	}
+	return bounds.Supports(graph.FusedFFN{Gate: f.Gate, Up: f.Up}, t) && bounds.Supports(f.Down, t) && quantizes(f.Down.Type)
 }
 
 func init() {
@@ -93,7 +102,7 @@ func open(c backend.Config) (backend.Backend, error) {
 		weights: make(map[string]*weight),
 		ropes:   make(map[graph.RoPE]*ropeTable),
 	}
-	d.work.acts.Tier = d.tier
+	d.work.acts.Tier, d.work.joined.Tier = d.tier, d.tier
 	return d, nil
 }
 

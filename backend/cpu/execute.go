@@ -27,8 +27,9 @@ func misshaped(format string, args ...any) error { return vocabulary.Misshaped(f
 // need. The tasks are here so that handing one to the pool allocates nothing.
 type workspace struct {
 	acts    kernels.QActs
-	last    *weight      // with which the last product of one token began
-	floats  [2][]float32 // keys and values before they are stored
+	joined  kernels.QActs // of gate and up
+	last    *weight       // with which the last product of one token began
+	floats  [2][]float32  // keys and values before they are stored
 	k, v    kernels.KVRegion
 	element elementTask
 	norm    normTask
@@ -127,6 +128,8 @@ func (d *device) dispatch(op graph.Op, in []backend.Operand, out backend.Operand
 		return d.qkvBiasRopeStore(&op, in, out, kv)
 	case graph.FusedFFN:
 		return d.fusedFFN(&op, in, out)
+	case graph.FusedFFNDown:
+		return d.fusedFFNDown(&op, in, out)
 	}
 	return backend.ErrUnsupported
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/quant"
 )
 
 // costMAC and costPackedMAC are the number of multiplications that count as a nanosecond, in
@@ -105,19 +106,25 @@ func (t *matMulTask) run(s *kernels.Scratch, lo, hi int) {
 
 // project computes the projections of the activations x.
 func (d *device) project(x []float32, parts ...projection) error {
-	t := &d.work.matMul
-	t.n = copy(t.parts[:], parts)
-	width, blocks := parts[0].in(), 0
-	t.products = products{acts: &d.work.acts, x: x, tokens: len(x) / width}
-	integer := false
+	width, integer := parts[0].in(), false
 	for i := range parts {
-		blocks += parts[i].weight.blocks()
 		integer = integer || parts[i].integer()
 	}
 	if integer {
 		if err := d.quantize(x, width); err != nil {
 			return err
 		}
+	}
+	return d.projectAll(products{acts: &d.work.acts, x: x, tokens: len(x) / width}, parts...)
+}
+
+// projectAll is project once activations are quantised, if they have to be.
+func (d *device) projectAll(of products, parts ...projection) error {
+	t := &d.work.matMul
+	t.products, t.n = of, copy(t.parts[:], parts)
+	blocks := 0
+	for i := range parts {
+		blocks += parts[i].weight.blocks()
 	}
 	return d.multiply(t, blocks, parts[0].cost(t.tokens), t.tokens, t.parts[:t.n]...)
 }
@@ -208,9 +215,18 @@ func (d *device) matMul(m *graph.MatMul, in []backend.Operand, out backend.Opera
 type ffnTask struct {
 	products
 	gate, up projection
+	joined   *kernels.QActs // where the results go, instead of gate's memory
+	item     int            // row blocks of an item
 }
 
+// ffnJoined is how many row blocks yield a block of the activations of what reads them.
+const ffnJoined = kernels.BlockSize / kernels.PackedRows
+
+// ffnBlocks is the number of row blocks whose results a second-level cache holds for hundreds of tokens.
+const ffnBlocks = 16
+
 func (t *ffnTask) run(s *kernels.Scratch, lo, hi int) {
+	lo, hi = lo*t.item, hi*t.item
 	step := hi - lo
 	if t.tokens > 1 {
 		step = min(step, ffnBlocks)
@@ -220,51 +236,94 @@ func (t *ffnTask) run(s *kernels.Scratch, lo, hi int) {
 	}
 }
 
-// ffnBlocks is the number of row blocks whose results a second-level cache holds for hundreds of tokens.
-const ffnBlocks = 16
-
-// blocks computes row blocks lo to hi-1. Those of up go to the worker's own memory, which stays in its cache.
+// blocks computes row blocks lo to hi-1. What is not to stay goes to the worker's own memory, which is in its cache.
 func (t *ffnTask) blocks(s *kernels.Scratch, lo, hi int) {
-	n := t.gate.outs()
-	r0, r1 := lo*kernels.PackedRows, min(hi*kernels.PackedRows, n)
-	up := t.up
-	up.stride = r1 - r0
-	up.out = s.Results(r0 + t.tokens*up.stride) // of which the first r0 are not used: rows keep their places
-	t.gate.compute(&t.products, s, lo, hi)
+	gate, up := t.gate, t.up
+	r0, r1 := lo*kernels.PackedRows, min(hi*kernels.PackedRows, gate.outs())
+	width := r1 - r0
+	up.stride = width
+	up.out = s.Results(r0 + 2*t.tokens*width) // of which the first r0 are not used: rows keep their places
+	if t.joined != nil {
+		gate.stride, gate.out = width, up.out[t.tokens*width:]
+	}
+	gate.compute(&t.products, s, lo, hi)
 	up.compute(&t.products, s, lo, hi)
 	for i := range t.tokens {
-		gate := t.gate.out[i*n+r0 : i*n+r1]
-		s.Tier.SwiGLU(gate, gate, up.out[r0+i*up.stride:][:r1-r0])
+		g := gate.out[r0+i*gate.stride:][:width]
+		s.Tier.SwiGLU(g, g, up.out[r0+i*width:][:width])
+		if t.joined != nil {
+			t.joined.QuantizeBlocks(i, r0/kernels.BlockSize, g)
+		}
 	}
 }
 
-func (d *device) fusedFFN(op *graph.FusedFFN, in []backend.Operand, out backend.Operand) error {
-	gate, err := d.resolve(&op.Gate, in[0])
+// ffn computes gate and up of x, and what they yield together: to out, or quantised to joined.
+func (d *device) ffn(gate, up *graph.MatMul, x backend.Operand, out []float32, joined *kernels.QActs) error {
+	g, err := d.resolve(gate, x)
 	if err != nil {
 		return err
 	}
-	up, err := d.resolve(&op.Up, in[0])
+	u, err := d.resolve(up, x)
 	if err != nil {
 		return err
 	}
-	x, err := d.memory.floats(in[0])
+	if up.Out != gate.Out {
+		return fmt.Errorf("%w: gate yields %d features and up %d", ErrOperand, gate.Out, up.Out)
+	}
+	xs, err := d.memory.floats(x)
 	if err != nil {
 		return err
 	}
-	if gate.out, err = d.result(in[0], out, op.Gate.Out); err != nil {
-		return err
-	}
-	if op.Up.Out != op.Gate.Out {
-		return fmt.Errorf("%w: gate yields %d features and up %d", ErrOperand, op.Gate.Out, op.Up.Out)
-	}
-	if gate.integer() || up.integer() {
-		if err := d.quantize(x, op.Gate.In); err != nil {
+	if g.integer() || u.integer() {
+		if err := d.quantize(xs, gate.In); err != nil {
 			return err
 		}
 	}
-	tokens := len(x) / op.Gate.In
-	d.work.ffn = ffnTask{products{&d.work.acts, x, tokens}, gate, up}
-	return d.multiply(&d.work.ffn, gate.weight.blocks(), 2*gate.cost(tokens), tokens, gate)
+	g.out = out
+	tokens := len(xs) / gate.In
+	t, blocks, cost := &d.work.ffn, g.weight.blocks(), 2*g.cost(tokens)
+	*t = ffnTask{products{&d.work.acts, xs, tokens}, g, u, joined, 1}
+	if joined == nil {
+		return d.multiply(t, blocks, cost, tokens, g)
+	}
+	joined.Reset(tokens, gate.Out)
+	t.item = ffnJoined
+	return d.pool.run(t, blocks/ffnJoined, ffnJoined*cost)
+}
+
+func (d *device) fusedFFN(op *graph.FusedFFN, in []backend.Operand, out backend.Operand) error {
+	o, err := d.result(in[0], out, op.Gate.Out)
+	if err != nil {
+		return err
+	}
+	return d.ffn(&op.Gate, &op.Up, in[0], o, nil)
+}
+
+// quantizes reports whether a product with a weight of the format takes quantised activations.
+func quantizes(format string) bool {
+	f, err := quant.Lookup(format)
+	return err == nil && f.Group != 0
+}
+
+// fusedFFNDown quantises what gate and up yield where it arises, so that it is in memory in the form alone that down takes.
+func (d *device) fusedFFNDown(op *graph.FusedFFNDown, in []backend.Operand, out backend.Operand) error {
+	o, err := d.result(in[0], out, op.Down.Out)
+	if err != nil {
+		return err
+	}
+	joined := &d.work.joined
+	down, err := d.resolve(&op.Down, backend.Operand{Shape: graph.ShapeOf(op.Gate.Out)})
+	if err != nil {
+		return err
+	}
+	if !down.integer() {
+		return backend.ErrUnsupported
+	}
+	if err := d.ffn(&op.Gate, &op.Up, in[0], nil, joined); err != nil {
+		return err
+	}
+	down.out = o
+	return d.projectAll(products{acts: joined, tokens: joined.Tokens}, down)
 }
 
 // scratch returns n floats that live until the next node.

@@ -19,9 +19,12 @@ func workOf(m *minfer.Model, tokens, depth int) (w work, err error) {
 	if err != nil {
 		return w, err
 	}
-	sizes := m.TraceModel().Weights
+	sizes, live := m.TraceModel().Weights, g.Live()
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
+		if !live[i] {
+			continue
+		}
 		switch op := n.Op.(type) {
 		case graph.Embed:
 			continue // reads rows, not the matrix

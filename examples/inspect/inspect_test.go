@@ -176,7 +176,7 @@ func TestGraphs(t *testing.T) {
 		params   graph.Params // Tokens, Phase, Cells and KVType of it count
 		has, not string
 	}{
-		{[]string{"-text", model}, graph.Params{Tokens: 16, Cells: 1024, KVType: graph.F16}, "FusedFFN(", "SwiGLU("},
+		{[]string{"-text", model}, graph.Params{Tokens: 16, Cells: 1024, KVType: graph.F16}, "FusedFFNDown(", "SwiGLU("},
 		{[]string{"-text", "-tokens", "5", "-ctx", "100", "-kv", "f32", model}, graph.Params{Tokens: 5, Cells: 112, KVType: graph.F32}, "FusedQKVNorm(", " QKNorm("},
 		{[]string{model, "-text", "-phase", "decode", "-backends", "cpu"}, graph.Params{Tokens: 1, Phase: graph.Decode, Cells: 1024, KVType: graph.F16}, "FusedFFN(", "SwiGLU("},
 	} {
@@ -397,8 +397,8 @@ func TestPlantedFaults(t *testing.T) {
 		args   []string
 		want   []string
 	}{
-		{"blk.2.ffn_down.weight", nil, []string{"that differs is blk.2.ffn_down (MatMul)", "most in feature 100 of token", "reads blk.2.ffn_down.weight Q8_0\n", "nodes before the first are equal to the bit"}},
-		{"blk.1.ffn_up.weight", nil, []string{"that differs is blk.1.ffn_act (FusedFFN)", "most in feature 100 of token", "blk.1.ffn_up.weight Q8_0\n"}},
+		{"blk.2.ffn_down.weight", nil, []string{"that differs is blk.2.ffn_down (FusedFFNDown)", "most in feature 100 of token", "blk.2.ffn_down.weight Q8_0\n", "nodes before the first are equal to the bit"}},
+		{"blk.1.ffn_up.weight", []string{"-phase", "decode"}, []string{"that differs is blk.1.ffn_act (FusedFFN)", "most in feature 100 of token", "blk.1.ffn_up.weight Q8_0\n"}},
 		{"blk.1.ffn_up.weight", []string{"-unfused", "both"}, []string{"that differs is blk.1.ffn_up (MatMul)", "reads blk.1.ffn_up.weight Q8_0\n"}},
 		{"blk.3.attn_v.weight", nil, []string{"that differs is blk.3.attn (Attention)", "blk.3.qkv reads ", "blk.3.attn_v.weight Q8_0"}},
 		{"blk.3.attn_v.weight", []string{"-unfused", "both", "-phase", "decode"}, []string{"that differs is blk.3.attn_v (MatMul)", "over tokens: 1."}},

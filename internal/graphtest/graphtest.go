@@ -118,7 +118,7 @@ func (g *generator) step() {
 	}
 	fits := func(graph.Shape) bool { return true }
 	switch k {
-	case graph.KindQKNorm, graph.KindRoPE, graph.KindKVStore, graph.KindFusedQKV, graph.KindFusedQKVNorm, graph.KindQKVBiasRopeStore, graph.KindFusedFFN:
+	case graph.KindQKNorm, graph.KindRoPE, graph.KindKVStore, graph.KindFusedQKV, graph.KindFusedQKVNorm, graph.KindQKVBiasRopeStore, graph.KindFusedFFN, graph.KindFusedFFNDown:
 		fits = g.rows
 	}
 	x, ok := g.value(fits)
@@ -198,10 +198,10 @@ func (g *generator) apply(k graph.Kind, x graph.NodeID) graph.NodeID {
 			return g.Node(name, graph.QKVBiasRopeStore{Layer: layer, QBias: "bq", RoPE: rope, KVHeads: heads}, x, y, z, g.positions, g.cells)
 		})
 	case graph.KindFusedFFN:
-		return g.Node(name, graph.FusedFFN{
-			Gate: graph.Projection(g.weight("gate", width, 2*width), graph.Weight{}),
-			Up:   graph.Projection(g.weight("up", width, 2*width), graph.Weight{}),
-		}, x)
+		return g.Node(name, g.ffn(), x)
+	case graph.KindFusedFFNDown:
+		f := g.ffn()
+		return g.Node(name, graph.FusedFFNDown{Gate: f.Gate, Up: f.Up, Down: graph.Projection(g.weight("down", 2*width, width), graph.Weight{})}, x)
 	case graph.KindTopK:
 		return g.TopK(name, x, 1+g.rng.IntN(4), 1+g.rng.IntN(shape[0]))
 	}
@@ -221,6 +221,13 @@ func (g *generator) attend(q graph.NodeID, store func(layer int) graph.NodeID) g
 	return g.Attention(g.name("attn"), q, kv, g.positions, graph.None, graph.Attention{
 		Layer: layer, Heads: heads, KVHeads: heads, HeadDim: headDim, Scale: 0.5,
 	})
+}
+
+func (g *generator) ffn() graph.FusedFFN {
+	return graph.FusedFFN{
+		Gate: graph.Projection(g.weight("gate", width, 2*width), graph.Weight{}),
+		Up:   graph.Projection(g.weight("up", width, 2*width), graph.Weight{}),
+	}
 }
 
 func (g *generator) weight(kind string, in, out int) graph.Weight {

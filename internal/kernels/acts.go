@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/minfer/minfer/internal/mmap"
@@ -30,8 +31,8 @@ const roundMagic = 0x1.8p23
 // error of amax/127. The first sum has 16 lanes, lane i%16 = FMA(r[i], Q[i], lane), and the
 // tree of sumLanes; the second is exact.
 //
-// Reset prepares it for a batch; then each token is quantised once, by any
-// goroutine, distinct tokens also at the same time; then it is read.
+// Reset prepares it for a batch; then each block of each token is quantised once, by any
+// goroutine, distinct ones also at the same time; then it is read.
 //
 // With a Tier that has kernels for packed weights, to be set before Reset, the activations lie as the products
 // with packed weights read them (see panelBlock), and the slices below are not filled.
@@ -85,15 +86,23 @@ func (a *QActs) Quantize(x []float32, stride, tokens, in int) {
 }
 
 // QuantizeToken quantises the first In values of x as token t.
-func (a *QActs) QuantizeToken(t int, x []float32) {
-	x = x[:a.In]
-	if kernelsOf(a.Tier) != nil {
-		a.quantizePanel(t, x)
+func (a *QActs) QuantizeToken(t int, x []float32) { a.QuantizeBlocks(t, 0, x[:a.In]) }
+
+// QuantizeBlocks quantises x as the blocks of token t from block on, whole ones.
+func (a *QActs) QuantizeBlocks(t, block int, x []float32) {
+	nb := len(x) / BlockSize
+	if block+nb > a.In/BlockSize || len(x)%BlockSize != 0 || t >= a.Tokens {
+		panic(fmt.Sprintf("kernels: %d values from block %d of token %d on, among %d tokens of %d values", len(x), block, t, a.Tokens, a.In)) // memory is not written by index below
+	}
+	if nb == 0 {
 		return
 	}
-	q := a.Q[t*a.In:][:a.In]
-	nb := a.In / BlockSize
-	d, s32, s16 := a.D[t*nb:][:nb], a.S32[t*nb:][:nb], a.S16[2*t*nb:][:2*nb]
+	if kernelsOf(a.Tier) != nil {
+		a.quantizePanel(t, block, x)
+		return
+	}
+	all, first := a.In/BlockSize, t*(a.In/BlockSize)+block
+	q, d, s32, s16 := a.Q[first*BlockSize:], a.D[first:][:nb], a.S32[first:][:nb], a.S16[2*first:][:2*nb]
 	for b := range nb {
 		xb, qb := (*[32]float32)(x[b*32:]), (*[32]int8)(q[b*32:])
 		scale := quantizeBlock(qb, xb)
@@ -103,13 +112,13 @@ func (a *QActs) QuantizeToken(t int, x []float32) {
 		s32[b] = scale * float32(lo+hi)
 	}
 	if !usesTiles(a.Tokens) {
-		quads := a.quads[2*t*nb:][:2*nb]
+		quads := a.quads[2*first:][:2*nb]
 		for g := range quads {
 			quads[g].set((*[16]int8)(q[g*16:]))
 		}
 		return
 	}
-	tile, lane := a.tiles[t/tileTokens*nb:][:nb], t%tileTokens
+	tile, lane := a.tiles[t/tileTokens*all+block:][:nb], t%tileTokens
 	for b := range tile {
 		tile[b].set(lane, (*[32]int8)(q[b*32:]), d[b], s32[b], s16[2*b], s16[2*b+1])
 	}

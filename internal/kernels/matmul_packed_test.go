@@ -219,7 +219,12 @@ func TestQuantizePanel(t *testing.T) {
 			x[27*BlockSize] = math.MaxFloat32
 			want, got := QActs{}, QActs{Tier: tier}
 			want.Quantize(x, blocks*BlockSize, tokens, blocks*BlockSize)
-			got.Quantize(x, blocks*BlockSize, tokens, blocks*BlockSize)
+			got.Reset(tokens, blocks*BlockSize)
+			for _, run := range [][2]int{{7, 29}, {0, 1}, {29, blocks}, {1, 7}} { // in any order, and as many as one likes
+				for tok := range tokens {
+					got.QuantizeBlocks(tok, run[0], x[(tok*blocks+run[0])*BlockSize:(tok*blocks+run[1])*BlockSize])
+				}
+			}
 			for tok := range tokens {
 				for b := range blocks {
 					i := tok*blocks + b
@@ -321,16 +326,19 @@ func TestMatMulPackedRefusesOtherShapes(t *testing.T) {
 	for _, tier := range Tiers() {
 		acts, s, out := QActs{Tier: tier}, Scratch{}, guarded(16)
 		acts.Quantize(make([]float32, 32), 32, 1, 32)
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%v: rows of 64 values times a token of 32", tier)
-				}
-			}()
-			MatMulPacked(out, 16, w, 0, 1, nil, &acts, &s)
-		}()
+		mustPanic(t, fmt.Sprint(tier, ": rows of 64 values times a token of 32"), func() { MatMulPacked(out, 16, w, 0, 1, nil, &acts, &s) })
 		acts.Quantize(make([]float32, 64), 64, 1, 64)
 		MatMulPacked(out, 16, w, 1, 7, nil, &acts, &s) // no such blocks
 		sameBits(t, tier.String(), out, guarded(16))
 	}
+}
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	f()
 }

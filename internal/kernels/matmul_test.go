@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"testing"
 
 	"github.com/minfer/minfer/internal/quant"
@@ -360,5 +361,32 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		k.Store(7, x[:64])
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestQuantizeBlocks: blocks may come in any order and number, with one token and in tiles.
+func TestQuantizeBlocks(t *testing.T) {
+	const blocks = 9
+	for _, tokens := range []int{1, 2, 3, 7} {
+		x := randFloats(tokens*blocks*BlockSize, uint64(tokens))
+		var want, got QActs
+		want.Quantize(x, blocks*BlockSize, tokens, blocks*BlockSize)
+		got.Reset(tokens, blocks*BlockSize)
+		for _, run := range [][2]int{{4, 7}, {0, 1}, {7, blocks}, {1, 4}, {2, 2}} {
+			for tok := range tokens {
+				row := x[tok*blocks*BlockSize:][:blocks*BlockSize]
+				got.QuantizeBlocks(tok, run[0], row[run[0]*BlockSize:run[1]*BlockSize])
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%d tokens quantised in parts differ", tokens)
+		}
+	}
+	for _, wrong := range []struct{ token, block, n int }{{0, 8, 64}, {0, 9, 32}, {0, 0, 33}, {2, 0, 32}} {
+		for _, tier := range Tiers() {
+			acts := QActs{Tier: tier}
+			acts.Reset(2, blocks*BlockSize)
+			mustPanic(t, fmt.Sprint(tier, wrong), func() { acts.QuantizeBlocks(wrong.token, wrong.block, make([]float32, wrong.n)) })
+		}
 	}
 }

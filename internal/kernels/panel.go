@@ -82,11 +82,11 @@ func (a *QActs) tile(k *vectorKernels, t int) (first, width int) {
 	return tileOf(room, t, largest)
 }
 
-// quantizePanel quantises x as token t.
-func (a *QActs) quantizePanel(t int, x []float32) {
+// quantizePanel quantises x as blocks of token t.
+func (a *QActs) quantizePanel(t, block int, x []float32) {
 	k := kernelsOf(a.Tier)
 	first, width := a.tile(k, t)
-	lane, records, records16 := t-first, a.panel(first), a.panel16(first)
+	lane, records, records16 := t-first, a.panel(first)[block*width*panelBlock:], a.panel16(first)[block*width*panelSums16:]
 	k.quantize(unsafe.SliceData(x), unsafe.SliceData(records[lane*BlockSize:]),
-		unsafe.SliceData(records[width*BlockSize+4*lane:]), unsafe.SliceData(records16[4*lane:]), a.In/BlockSize, width)
+		unsafe.SliceData(records[width*BlockSize+4*lane:]), unsafe.SliceData(records16[4*lane:]), len(x)/BlockSize, width)
 }

@@ -25,7 +25,7 @@ export const families = [
   ['product', '#8fc1e3', ['MatMul']],
   ['attention', '#f2b48a', ['Attention', 'RoPE', 'FusedQKV', 'FusedQKVNorm', 'QKVBiasRopeStore']],
   ['keys and values', '#c9b8e6', ['KVStore', 'KVLoad']],
-  ['activation', '#e6a9c8', ['Silu', 'Gelu', 'SwiGLU', 'Mul', 'Scale', 'FusedFFN', 'Softmax']],
+  ['activation', '#e6a9c8', ['Silu', 'Gelu', 'SwiGLU', 'Mul', 'Scale', 'FusedFFN', 'FusedFFNDown', 'Softmax']],
   ['selection', '#b5d98f', ['TopK', 'GetRows']],
   ['rearrangement', '#bfb6a6', ['View', 'Reshape', 'Permute']],
   ['other', '#c9cfd6', []],
