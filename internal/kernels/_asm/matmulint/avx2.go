@@ -202,9 +202,11 @@ func dpbusd(act, w, sum reg.VecPhysical) {
 	a, u, s := uint32(act.PhysicalIndex()), uint32(w.PhysicalIndex()), uint32(sum.PhysicalIndex())
 	b1 := (1-s>>3)<<7 | 1<<6 | (1-a>>3)<<5 | 2
 	b2 := (15-u)<<3 | 1<<2 | 1
-	build.Comment(fmt.Sprintf("VPDPBUSD Y%d, Y%d, Y%d", a, u, s))
-	op("LONG", operand.U32(0xc4|b1<<8|b2<<16|0x50<<24))
-	op("BYTE", operand.U8(0xc0|s&7<<3|a&7))
+	together(func() {
+		build.Comment(fmt.Sprintf("VPDPBUSD Y%d, Y%d, Y%d", a, u, s))
+		op("LONG", operand.U32(0xc4|b1<<8|b2<<16|0x50<<24))
+		op("BYTE", operand.U8(0xc0|s&7<<3|a&7))
+	})
 }
 
 // batch is how many words' products are added in 16 bits, where they fit.
@@ -515,19 +517,20 @@ func vec256(mode mode256, f *format, c int) {
 		start256(f.group)
 		fetchResults(c)
 	}, each((*lanes256).head), func() {
-		fetch(regQuants, f.blockBytes())
-		for h := range f.groups() {
-			each(func(l *lanes256) {
-				l.init(f.group, h, mode.zeroIn(f))
-				l.products(f.group, h, wide, l.word)
-				l.scale(h)
-				l.accumulate()
-				if f.min {
-					l.min(h)
-					l.minimum(f.group, h)
-				}
-			})()
-		}
+		fetching(regQuants, f.blockBytes(), func() {
+			for h := range f.groups() {
+				each(func(l *lanes256) {
+					l.init(f.group, h, mode.zeroIn(f))
+					l.products(f.group, h, wide, l.word)
+					l.scale(h)
+					l.accumulate()
+					if f.min {
+						l.min(h)
+						l.minimum(f.group, h)
+					}
+				})()
+			}
+		})
 		nextRecord(c, f.group)
 	}, each(func(l *lanes256) { store256(l.acc, l.s, fmt.Sprint("store", l.half)) }))
 }

@@ -389,21 +389,22 @@ func vec512(f *format, c int) {
 		firstRecord(f.group)
 		fetchResults(c)
 		blockLoop(f, u.head, func() {
-			fetch(regW, f.blockBytes())
-			u.scales()
-			u.quants()
-			for h := range f.groups() {
-				m := columns512{c: c, group: f.group, half: h, zero: f.zero, w: u.w[h*4:], scale: u.scale[h], acc: acc, sums: sums, tmp: tmp}
-				m.w = m.w[:f.group/4]
-				if c == 1 && f.group == 32 {
-					m.pair()
-				} else {
-					m.emit()
+			fetching(regW, f.blockBytes(), func() {
+				u.scales()
+				u.quants()
+				for h := range f.groups() {
+					m := columns512{c: c, group: f.group, half: h, zero: f.zero, w: u.w[h*4:], scale: u.scale[h], acc: acc, sums: sums, tmp: tmp}
+					m.w = m.w[:f.group/4]
+					if c == 1 && f.group == 32 {
+						m.pair()
+					} else {
+						m.emit()
+					}
+					if f.min {
+						m.minimum(u.min[h])
+					}
 				}
-				if f.min {
-					m.minimum(u.min[h])
-				}
-			}
+			})
 			op("ADDQ", operand.U32(f.blockBytes()), regW)
 			nextRecord(c, f.group)
 		})
@@ -435,21 +436,22 @@ func expand512(f *format, signed bool) {
 	}
 	rowLoop(func() {
 		blockLoop(f, u.head, func() {
-			fetch(regW, f.blockBytes())
-			u.scales()
-			u.quants()
-			for i, w := range u.w {
-				if add != 0 {
-					op("VPADDB", offset, w, w)
+			fetching(regW, f.blockBytes(), func() {
+				u.scales()
+				u.quants()
+				for i, w := range u.w {
+					if add != 0 {
+						op("VPADDB", offset, w, w)
+					}
+					op("VMOVDQU64", w, mem(regOut, 64*i))
 				}
-				op("VMOVDQU64", w, mem(regOut, 64*i))
-			}
-			for h := range f.groups() {
-				op("VMOVUPS", u.scale[h], mem(regOut, expScale(h)))
-				if f.min {
-					op("VMOVUPS", u.min[h], mem(regOut, expMin(f.group, h)))
+				for h := range f.groups() {
+					op("VMOVUPS", u.scale[h], mem(regOut, expScale(h)))
+					if f.min {
+						op("VMOVUPS", u.min[h], mem(regOut, expMin(f.group, h)))
+					}
 				}
-			}
+			})
 			op("ADDQ", operand.U32(f.blockBytes()), regW)
 			op("ADDQ", operand.U32(expBytes(f.group, f.min)), regOut)
 		})

@@ -33,7 +33,19 @@ func main() {
 // op emits an instruction with physical registers, of which avo need not know anything.
 func op(name string, operands ...operand.Op) {
 	parts := strings.Split(name, ".")
-	build.Instruction(&ir.Instruction{Opcode: parts[0], Suffixes: parts[1:], Operands: operands})
+	together(func() { build.Instruction(&ir.Instruction{Opcode: parts[0], Suffixes: parts[1:], Operands: operands}) })
+}
+
+// held are the instructions of a body that fetching is going to emit; nil if instructions are emitted at once.
+var held []func()
+
+// together emits instructions between which no others may come.
+func together(emit func()) {
+	if held == nil {
+		emit()
+		return
+	}
+	held = append(held, emit)
 }
 
 func imm(n int) operand.Op { return operand.U8(n) }
@@ -109,19 +121,37 @@ func begin(zero string, acc [][]reg.VecPhysical, size int) {
 	build.Label("begun")
 }
 
-// How far ahead of the weights in use memory is asked for more: first by the second-level cache,
-// which can wait for more lines than the first-level one can, then by the latter. Either alone
-// leaves a fifth of a server core's bandwidth unused.
-const (
-	farAhead  = 4096
-	nearAhead = 2048
-)
+// ladder is how far ahead of the weights in use memory is asked for more. Each line is asked for several times, since some of the
+// hints come to nothing while all places of the caches that wait for memory are taken. Steps of 4096 and more are slower than no step.
+var ladder = []struct {
+	hint  string
+	ahead int
+}{
+	{"PREFETCHT1", 9216},
+	{"PREFETCHT1", 6144},
+	{"PREFETCHT0", 3072},
+	{"PREFETCHT0", 1024},
+}
 
-// fetch asks for so many bytes of what follows.
-func fetch(base reg.Register, bytes int) {
-	for i := 0; i < bytes; i += 64 {
-		op("PREFETCHT1", mem(base, i+farAhead))
-		op("PREFETCHT0", mem(base, i+nearAhead))
+// fetching emits body, which has no labels and does not change base, and spreads over it the hints for so many bytes of what
+// follows: all of them at once would keep loads waiting.
+func fetching(base reg.Register, bytes int, body func()) {
+	held = []func(){}
+	body()
+	list := held
+	held = nil
+	var hints []func()
+	for at := 0; at < bytes; at += 64 {
+		for _, step := range ladder {
+			hints = append(hints, func() { op(step.hint, mem(base, at+step.ahead)) })
+		}
+	}
+	done := 0
+	for i, emit := range list {
+		emit()
+		for ; done < len(hints)*(i+1)/len(list); done++ {
+			hints[done]()
+		}
 	}
 }
 

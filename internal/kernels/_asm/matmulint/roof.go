@@ -31,13 +31,12 @@ func readRoof(name, add string, size int, sums []reg.VecPhysical) {
 	build.Load(build.Param("p"), regW)
 	build.Load(build.Param("n"), regRows)
 	rowLoop(func() {
-		for at := 0; at < 512; at += size {
-			if at == 0 {
-				fetch(regW, 512)
+		fetching(regW, 512, func() {
+			for at := 0; at < 512; at += size {
+				s := sums[at/size%len(sums)]
+				op(add, mem(regW, at), s, s)
 			}
-			s := sums[at/size%len(sums)]
-			op(add, mem(regW, at), s, s)
-		}
+		})
 		op("ADDQ", operand.U32(512), regW)
 	})
 }
