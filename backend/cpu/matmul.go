@@ -328,8 +328,6 @@ func (d *device) fusedFFNDown(op *graph.FusedFFNDown, in []backend.Operand, out 
 
 // scratch returns n floats that live until the next node.
 func (d *device) scratch(i, n int) []float32 {
-	if cap(d.work.floats[i]) < n {
-		d.work.floats[i] = make([]float32, n)
-	}
-	return d.work.floats[i][:n]
+	d.work.floats[i] = kernels.GrowLarge(d.work.floats[i], n)
+	return d.work.floats[i]
 }

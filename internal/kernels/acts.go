@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/minfer/minfer/internal/mmap"
 )
@@ -170,11 +171,13 @@ func grow[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// growLarge is grow for bytes of which all are passed through again and again: from 128 KB on they lie
-// in huge pages, where the system has them.
-func growLarge(s []byte, n int) []byte {
-	if cap(s) >= n || n < 128<<10 {
+// GrowLarge returns a slice of n elements, s itself if it is large enough, for what is passed through again and again: from
+// 128 KB on it lies in huge pages, where the system has them. The elements are arbitrary.
+func GrowLarge[T byte | float32](s []T, n int) []T {
+	var zero T
+	size := int(unsafe.Sizeof(zero))
+	if cap(s) >= n || n < 128<<10/size {
 		return grow(s, n)
 	}
-	return mmap.Huge(n)
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mmap.Huge(n*size)))), n)
 }

@@ -67,7 +67,7 @@ type Scratch struct {
 
 // Results returns memory of the worker for n results, whatever is in it. It is used by nothing else, until the next call.
 func (s *Scratch) Results(n int) []float32 {
-	s.results = grow(s.results, n)
+	s.results = GrowLarge(s.results, n)
 	return s.results
 }
 

@@ -275,7 +275,7 @@ func biasAt(bias []float32, block, n int) *byte {
 // aligned returns n bytes that begin with a page, and so with a line of the cache.
 func (s *Scratch) aligned(n int) []byte {
 	const to = 4096
-	s.lines = growLarge(s.lines, n+to)
+	s.lines = GrowLarge(s.lines, n+to)
 	at := -uintptr(unsafe.Pointer(unsafe.SliceData(s.lines))) % to
 	return s.lines[at:][:n]
 }

@@ -67,8 +67,8 @@ func (a *QActs) panel16(t int) []byte { return a.sums16[t*(a.In/BlockSize)*panel
 func (a *QActs) resetPanels(k *vectorKernels) {
 	room, largest := k.tiling(a.Tokens)
 	n := room * (a.In / BlockSize)
-	a.panels = growLarge(a.panels, n*panelBlock)
-	a.sums16 = growLarge(a.sums16, n*panelSums16)
+	a.panels = GrowLarge(a.panels, n*panelBlock)
+	a.sums16 = GrowLarge(a.sums16, n*panelSums16)
 	if room > a.Tokens {
 		// Results of what is beyond the tokens are not used, but numbers that are out of the ordinary take long.
 		clear(a.panel(room - largest))

@@ -32,7 +32,9 @@ func Huge(n int) []byte {
 	b := make([]byte, whole+hugePage)
 	at := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % hugePage
 	b = b[at:][:whole]
-	WantHuge(b)
+	start, size := pagesAround(b, hugePage)
+	wantHuge(start, size)
+	collapse(start, size)
 	return b[:n]
 }
 

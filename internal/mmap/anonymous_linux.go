@@ -20,3 +20,9 @@ func mapAnonymous(size int) ([]byte, func([]byte) error, error) {
 func wantHuge(start, size uintptr) {
 	_, _, _ = unix.Syscall(unix.SYS_MADVISE, start, size, unix.MADV_HUGEPAGE)
 }
+
+// collapse makes huge pages of memory that has been touched before, as what the garbage collector gives out again has. Kernels
+// that cannot do it on demand do it in time.
+func collapse(start, size uintptr) {
+	_, _, _ = unix.Syscall(unix.SYS_MADVISE, start, size, unix.MADV_COLLAPSE)
+}

@@ -9,3 +9,5 @@ func mapAnonymous(size int) ([]byte, func([]byte) error, error) {
 }
 
 func wantHuge(start, size uintptr) {}
+
+func collapse(start, size uintptr) {}
