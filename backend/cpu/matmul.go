@@ -242,7 +242,7 @@ func (t *ffnTask) blocks(s *kernels.Scratch, lo, hi int) {
 	r0, r1 := lo*kernels.PackedRows, min(hi*kernels.PackedRows, gate.outs())
 	width := r1 - r0
 	up.stride = width
-	up.out = s.Results(r0 + 2*t.tokens*width) // of which the first r0 are not used: rows keep their places
+	up.out = s.Results(gate.outs() + 2*t.tokens*width) // of which the first r0 are not used: rows keep their places
 	if t.joined != nil {
 		gate.stride, gate.out = width, up.out[t.tokens*width:]
 	}
