@@ -16,24 +16,25 @@ const (
 	costPackedMAC = 32
 )
 
-// quantizeTask quantises the activations of tokens.
+// quantizeTask quantises the activations of tokens. An item is a tile of them.
 type quantizeTask struct {
 	acts *kernels.QActs
 	x    []float32
+	tile int
 }
 
 func (t *quantizeTask) run(_ *kernels.Scratch, lo, hi int) {
-	for i := lo; i < hi; i++ {
-		t.acts.QuantizeToken(i, t.x[i*t.acts.In:])
-	}
+	lo, hi = lo*t.tile, min(hi*t.tile, t.acts.Tokens)
+	t.acts.QuantizeRows(lo, hi, 0, t.x[lo*t.acts.In:], t.acts.In, t.acts.In)
 }
 
 // quantize makes the integer activations of x, once for all rows that need them.
 func (d *device) quantize(x []float32, width int) error {
 	tokens := len(x) / width
 	d.work.acts.Reset(tokens, width)
-	d.work.quant = quantizeTask{acts: &d.work.acts, x: x}
-	return d.pool.run(&d.work.quant, tokens, 4*costMove*width)
+	tile := d.work.acts.Tile()
+	d.work.quant = quantizeTask{&d.work.acts, x, tile}
+	return d.pool.run(&d.work.quant, (tokens-1)/tile+1, costMove*width*tile)
 }
 
 // projection is a weight matrix with its bias and the memory of its product.
@@ -248,11 +249,18 @@ func (t *ffnTask) blocks(s *kernels.Scratch, lo, hi int) {
 	}
 	gate.compute(&t.products, s, lo, hi)
 	up.compute(&t.products, s, lo, hi)
-	for i := range t.tokens {
-		g := gate.out[r0+i*gate.stride:][:width]
-		s.Tier.SwiGLU(g, g, up.out[r0+i*width:][:width])
+	tile := t.tokens
+	if t.joined != nil {
+		tile = t.joined.Tile()
+	}
+	for t0 := 0; t0 < t.tokens; t0 += tile {
+		t1 := min(t0+tile, t.tokens)
+		for i := t0; i < t1; i++ {
+			g := gate.out[r0+i*gate.stride:][:width]
+			s.Tier.SwiGLU(g, g, up.out[r0+i*width:][:width])
+		}
 		if t.joined != nil {
-			t.joined.QuantizeBlocks(i, r0/kernels.BlockSize, g)
+			t.joined.QuantizeRows(t0, t1, r0/kernels.BlockSize, gate.out[r0+t0*width:], width, width)
 		}
 	}
 }

@@ -81,28 +81,43 @@ func (a *QActs) Reset(tokens, in int) {
 // Quantize quantises tokens rows of x, which lie stride values apart.
 func (a *QActs) Quantize(x []float32, stride, tokens, in int) {
 	a.Reset(tokens, in)
-	for t := range tokens {
-		a.QuantizeToken(t, x[t*stride:])
+	if tokens > 0 {
+		a.QuantizeRows(0, tokens, 0, x, stride, in)
 	}
 }
 
-// QuantizeToken quantises the first In values of x as token t.
-func (a *QActs) QuantizeToken(t int, x []float32) { a.QuantizeBlocks(t, 0, x[:a.In]) }
+// Tile returns how many tokens are best quantised together, from a multiple of that number on.
+func (a *QActs) Tile() int {
+	k := kernelsOf(a.Tier)
+	if k == nil {
+		return 1
+	}
+	_, largest := k.tiling(a.Tokens)
+	return min(largest, a.Tokens)
+}
 
-// QuantizeBlocks quantises x as the blocks of token t from block on, whole ones.
-func (a *QActs) QuantizeBlocks(t, block int, x []float32) {
-	nb := len(x) / BlockSize
-	if block+nb > a.In/BlockSize || len(x)%BlockSize != 0 || t >= a.Tokens {
-		panic(fmt.Sprintf("kernels: %d values from block %d of token %d on, among %d tokens of %d values", len(x), block, t, a.Tokens, a.In)) // memory is not written by index below
+// QuantizeRows quantises n values of each of the tokens t0 to t1-1, as their blocks from block on. Those of t0 are the first
+// of x, and those of the next lie stride values further.
+func (a *QActs) QuantizeRows(t0, t1, block int, x []float32, stride, n int) {
+	if t0 < 0 || t0 >= t1 || t1 > a.Tokens || block < 0 || n < 0 || n%BlockSize != 0 || n > a.In-block*BlockSize {
+		panic(fmt.Sprintf("kernels: %d values from block %d on of tokens %d to %d, among %d tokens of %d values", n, block, t0, t1-1, a.Tokens, a.In)) // memory is not written by index below
 	}
-	if nb == 0 {
-		return
+	_ = x[:(t1-t0-1)*stride+n]
+	k := kernelsOf(a.Tier)
+	for t := t0; t < t1 && n > 0; {
+		row := x[(t-t0)*stride:]
+		if k == nil {
+			a.quantizePlain(t, block, row[:n])
+			t++
+			continue
+		}
+		t += a.quantizePanel(k, t, t1, block, row, stride, n/BlockSize)
 	}
-	if kernelsOf(a.Tier) != nil {
-		a.quantizePanel(t, block, x)
-		return
-	}
-	all, first := a.In/BlockSize, t*(a.In/BlockSize)+block
+}
+
+// quantizePlain quantises x as blocks of token t.
+func (a *QActs) quantizePlain(t, block int, x []float32) {
+	nb, all, first := len(x)/BlockSize, a.In/BlockSize, t*(a.In/BlockSize)+block
 	q, d, s32, s16 := a.Q[first*BlockSize:], a.D[first:][:nb], a.S32[first:][:nb], a.S16[2*first:][:2*nb]
 	for b := range nb {
 		xb, qb := (*[32]float32)(x[b*32:]), (*[32]int8)(q[b*32:])

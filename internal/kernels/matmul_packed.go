@@ -48,6 +48,9 @@ type vectorKernels struct {
 	// quantize quantises a token into its lane of the first records: pointers are to the
 	// values, and to the lane's quants, D, and first sum of 16; width is that of the tile.
 	quantize func(x *float32, q, scales, sums16 *byte, blocks, width int)
+	// quantizeTile and quantizeMatrix do so with all tokens of a tile of maxTile and matrixTokens, whose values are stride floats
+	// apart, up to a block that is out of the ordinary, and return how many blocks were done; or they are nil.
+	quantizeTile, quantizeMatrix func(x *float32, q, sums16 *byte, blocks, stride int) (done int)
 
 	read    func(p *byte, n int) // reads n times 512 bytes
 	dots    func(n int)          // does n times 12 dot products of registers

@@ -65,10 +65,14 @@ var kernels512 = vectorKernels{
 	},
 	pair:     [2][2]partFunc{{pair512g32x6, pair512g32minx6}, {pair512g16x6, pair512g16minx6}},
 	quantize: quantize512,
-	read:     read512,
-	dots:     dots512,
-	fmas:     fmas512,
-	dotSize:  64,
+
+	quantizeTile:   quantize512x6,
+	quantizeMatrix: quantize512x16,
+
+	read:    read512,
+	dots:    dots512,
+	fmas:    fmas512,
+	dotSize: 64,
 }
 
 // kernelsAMX are those of AVX-512 but for many tokens.

@@ -199,7 +199,7 @@ func TestQuantizePanel(t *testing.T) {
 		if kernelsOf(tier) == nil {
 			continue
 		}
-		for tokens := 1; tokens <= 19; tokens++ {
+		for tokens := 1; tokens <= 55; tokens++ {
 			x := randFloats(tokens*blocks*BlockSize, uint64(tokens))
 			for i := range x {
 				x[i] *= float32(math.Ldexp(1, i/BlockSize%blocks*7-140)) // from subnormal to infinite
@@ -221,8 +221,11 @@ func TestQuantizePanel(t *testing.T) {
 			want.Quantize(x, blocks*BlockSize, tokens, blocks*BlockSize)
 			got.Reset(tokens, blocks*BlockSize)
 			for _, run := range [][2]int{{7, 29}, {0, 1}, {29, blocks}, {1, 7}} { // in any order, and as many as one likes
-				for tok := range tokens {
-					got.QuantizeBlocks(tok, run[0], x[(tok*blocks+run[0])*BlockSize:(tok*blocks+run[1])*BlockSize])
+				cut := tokens / 3 // within a tile, if there is one
+				for _, r := range [][2]int{{cut, tokens}, {0, cut}} {
+					if r[0] < r[1] {
+						got.QuantizeRows(r[0], r[1], run[0], x[(r[0]*blocks+run[0])*BlockSize:], blocks*BlockSize, (run[1]-run[0])*BlockSize)
+					}
 				}
 			}
 			for tok := range tokens {

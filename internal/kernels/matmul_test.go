@@ -364,8 +364,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestQuantizeBlocks: blocks may come in any order and number, with one token and in tiles.
-func TestQuantizeBlocks(t *testing.T) {
+// TestQuantizeRows: blocks may come in any order and number, with one token and in tiles.
+func TestQuantizeRows(t *testing.T) {
 	const blocks = 9
 	for _, tokens := range []int{1, 2, 3, 7} {
 		x := randFloats(tokens*blocks*BlockSize, uint64(tokens))
@@ -375,18 +375,18 @@ func TestQuantizeBlocks(t *testing.T) {
 		for _, run := range [][2]int{{4, 7}, {0, 1}, {7, blocks}, {1, 4}, {2, 2}} {
 			for tok := range tokens {
 				row := x[tok*blocks*BlockSize:][:blocks*BlockSize]
-				got.QuantizeBlocks(tok, run[0], row[run[0]*BlockSize:run[1]*BlockSize])
+				got.QuantizeRows(tok, tok+1, run[0], row[run[0]*BlockSize:], 0, (run[1]-run[0])*BlockSize)
 			}
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%d tokens quantised in parts differ", tokens)
 		}
 	}
-	for _, wrong := range []struct{ token, block, n int }{{0, 8, 64}, {0, 9, 32}, {0, 0, 33}, {2, 0, 32}} {
+	for _, wrong := range []struct{ token, block, n int }{{0, 8, 64}, {0, 9, 32}, {0, 0, 33}, {2, 0, 32}, {-1, 0, 32}, {0, -1, 32}, {0, 0, -32}} {
 		for _, tier := range Tiers() {
 			acts := QActs{Tier: tier}
 			acts.Reset(2, blocks*BlockSize)
-			mustPanic(t, fmt.Sprint(tier, wrong), func() { acts.QuantizeBlocks(wrong.token, wrong.block, make([]float32, wrong.n)) })
+			mustPanic(t, fmt.Sprint(tier, wrong), func() { acts.QuantizeRows(wrong.token, wrong.token+1, wrong.block, make([]float32, 64), 0, wrong.n) })
 		}
 	}
 }

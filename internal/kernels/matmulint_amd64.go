@@ -9,6 +9,16 @@ package kernels
 //go:noescape
 func quantize512(x *float32, q *byte, scales *byte, sums16 *byte, blocks int, width int)
 
+// quantize512x6 quantises blocks of 6 tokens, whose values are stride floats apart, as a tile, up to one that is out of the ordinary.
+//
+//go:noescape
+func quantize512x6(x *float32, q *byte, sums16 *byte, blocks int, stride int) (done int)
+
+// quantize512x16 quantises blocks of 16 tokens, whose values are stride floats apart, as a tile, up to one that is out of the ordinary.
+//
+//go:noescape
+func quantize512x16(x *float32, q *byte, sums16 *byte, blocks int, stride int) (done int)
+
 // quantize256 quantises a token into its lane of the records.
 //
 //go:noescape

@@ -82,11 +82,40 @@ func (a *QActs) tile(k *vectorKernels, t int) (first, width int) {
 	return tileOf(room, t, largest)
 }
 
-// quantizePanel quantises x as blocks of token t.
-func (a *QActs) quantizePanel(t, block int, x []float32) {
-	k := kernelsOf(a.Tier)
+// quantizePanel quantises blocks of the tokens t to t1-1 as far as they are in one tile, and returns how many tokens that are.
+func (a *QActs) quantizePanel(k *vectorKernels, t, t1, block int, x []float32, stride, blocks int) (tokens int) {
 	first, width := a.tile(k, t)
-	lane, records, records16 := t-first, a.panel(first)[block*width*panelBlock:], a.panel16(first)[block*width*panelSums16:]
-	k.quantize(unsafe.SliceData(x), unsafe.SliceData(records[lane*BlockSize:]),
-		unsafe.SliceData(records[width*BlockSize+4*lane:]), unsafe.SliceData(records16[4*lane:]), len(x)/BlockSize, width)
+	tokens = min(t1, first+width) - t
+	together, most := k.quantizesTogether(width), 1
+	if tokens < width || together == nil {
+		together, most = nil, blocks
+	}
+	for n := 0; blocks > 0; blocks -= n {
+		records, records16 := a.panel(first)[block*width*panelBlock:], a.panel16(first)[block*width*panelSums16:]
+		n = 0
+		if together != nil {
+			n = together(unsafe.SliceData(x), unsafe.SliceData(records), unsafe.SliceData(records16), blocks, stride)
+		}
+		if n == 0 {
+			n = most
+			for i := range tokens {
+				lane := t + i - first
+				k.quantize(unsafe.SliceData(x[i*stride:]), unsafe.SliceData(records[lane*BlockSize:]),
+					unsafe.SliceData(records[width*BlockSize+4*lane:]), unsafe.SliceData(records16[4*lane:]), n, width)
+			}
+		}
+		block, x = block+n, x[n*BlockSize:]
+	}
+	return tokens
+}
+
+// quantizesTogether returns the function for all tokens of a tile of a width, if there is one.
+func (k *vectorKernels) quantizesTogether(width int) func(x *float32, q, sums16 *byte, blocks, stride int) (done int) {
+	switch width {
+	case matrixTokens:
+		return k.quantizeMatrix
+	case k.maxTile:
+		return k.quantizeTile
+	}
+	return nil
 }

@@ -18,6 +18,8 @@ func avx512() {
 	tables512()
 	quantizeTables()
 	quantize512()
+	quantizeTile512(maxTile512)
+	quantizeTile512(amxTokens)
 	quantize256()
 	for i := range formats {
 		for _, c := range []int{1, 2, 4, maxTile512} {

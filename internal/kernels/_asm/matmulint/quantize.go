@@ -163,20 +163,19 @@ func quantize512() {
 	z.rest()
 }
 
-// fold adds the halves of the lanes of a and b, those of a in the lower half of the result.
-func fold512(add string, imms [2]int, a, b, to reg.VecPhysical) {
+// fold adds the halves of the lanes of a and b, as a shuffle picks them, those of a in the lower half of what a shuffle makes.
+func fold(shuffle, add string, imms [2]int, a, b, to reg.VecPhysical) {
 	t := zmm[27]
-	op("VSHUFF64X2", imm(imms[0]), b, a, t)
-	op("VSHUFF64X2", imm(imms[1]), b, a, to)
+	op(shuffle, imm(imms[0]), b, a, t)
+	op(shuffle, imm(imms[1]), b, a, to)
 	op(add, to, t, to)
 }
 
 // quarters brings four vectors to one, in whose quarters are the sums of the quarters of each.
 func quarters(add string, v [4]reg.VecPhysical, to reg.VecPhysical) {
-	halves, alternate := [2]int{0x44, 0xee}, [2]int{0x88, 0xdd}
-	fold512(add, halves, v[0], v[1], v[0])
-	fold512(add, halves, v[2], v[3], v[2])
-	fold512(add, alternate, v[0], v[2], to)
+	fold("VSHUFF64X2", add, halves, v[0], v[1], v[0])
+	fold("VSHUFF64X2", add, halves, v[2], v[3], v[2])
+	fold("VSHUFF64X2", add, alternate, v[0], v[2], to)
 }
 
 // within folds the lanes of each quarter, all of which then have the result.
@@ -247,7 +246,7 @@ func (z *quantizer) four() {
 		op("VPXORD", sums, sums, sums)
 		op("VPDPBUSD", q, zmm[29], sums)
 	}
-	fold512("VPADDD", [2]int{0x88, 0xdd}, zmm[1], zmm[2], zmm[1])
+	fold("VSHUFF64X2", "VPADDD", alternate, zmm[1], zmm[2], zmm[1])
 	within("VPADDD", zmm[1])
 	op("VPERMD", zmm[1], zmm[28], zmm[1])
 	within("VPADDD", zmm[16])
@@ -424,7 +423,7 @@ func quantize256() {
 	z.rest()
 }
 
-var packOrder, transposed operand.Mem
+var packOrder, transposed, paired operand.Mem
 
 // quantizeTables writes the constants of the functions that quantise.
 func quantizeTables() {
@@ -435,5 +434,9 @@ func quantizeTables() {
 	transposed = build.GLOBL("transposed", attr.RODATA|attr.NOPTR)
 	for i := range 16 {
 		build.DATA(4*i, operand.U32(uint32(i%4*4+i/4)))
+	}
+	paired = build.GLOBL("paired", attr.RODATA|attr.NOPTR)
+	for i := range 16 {
+		build.DATA(4*i, operand.U32(uint32(i/8*8+i%2*4+i%8/2)))
 	}
 }
