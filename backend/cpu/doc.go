@@ -10,7 +10,7 @@
 // one canonical order of operations inside, so the number of threads, the size of
 // the batch and the place of a buffer never change a bit. Activations are quantised
 // once per product and shared by all rows, and by all projections of a fused
-// operation.
+// operation; those between the products of a feed-forward block where they arise.
 //
 // # Memory
 //
