@@ -134,11 +134,7 @@ func (d *device) region(r *kernels.KVRegion, b backend.Buffer, kv *backend.KV) (
 type storeTask struct {
 	q, k, v             []float32 // q may be nil
 	qBias, kBias, vBias []float32
-	normed              bool
-	qNorm, kNorm        []float32
-	eps                 float32
-	headDim             int
-	style               kernels.RoPEStyle
+	qHeads, kHeads      kernels.Heads
 	angles              *kernels.RoPERows // nil for no rotation
 	cells               []int32
 	keys, values        *kernels.KVRegion
@@ -146,10 +142,12 @@ type storeTask struct {
 	item, skip          int // tokens of an item, and by how many the first has fewer
 }
 
+// enough is the number of tokens that keep all threads busy.
+const enough = 8 * backend.KVBlock
+
 // cut returns the number of items: tokens, or of a prompt as many as fill a block of cells, which is stored at once. The
 // first has fewer, so that the others begin where blocks do.
 func (t *storeTask) cut() int {
-	const enough = 8 * backend.KVBlock // tokens that keep all threads busy
 	t.item, t.skip = 1, 0
 	if len(t.cells) >= enough {
 		t.item, t.skip = backend.KVBlock, int(t.cells[0])%backend.KVBlock
@@ -168,16 +166,16 @@ func (t *storeTask) tokens(tier kernels.Tier, from, to int) {
 	width := t.keys.Dim
 	for i := from; i < to; i++ {
 		if t.q != nil {
-			t.finish(tier, i, t.q[i*t.qWidth:][:t.qWidth], t.qBias, t.qNorm)
+			t.finish(tier, i, t.q[i*t.qWidth:][:t.qWidth], t.qBias, &t.qHeads)
 		}
 		k, v := t.k[i*width:][:width], t.v[i*width:][:width]
-		t.finish(tier, i, k, t.kBias, t.kNorm)
+		t.finish(tier, i, k, t.kBias, &t.kHeads)
 		if t.vBias != nil {
 			tier.Add(v, v, t.vBias)
 		}
 	}
-	t.keys.StoreRows(t.cells[from:to], t.k[from*width:to*width])
-	t.values.StoreRows(t.cells[from:to], t.v[from*width:to*width])
+	t.keys.StoreRows(t.cells[from:to], 0, width, t.k[from*width:to*width], width)
+	t.values.StoreRows(t.cells[from:to], 0, width, t.v[from*width:to*width], width)
 }
 
 // store runs the workspace's storeTask, at a cost for each token.
@@ -188,16 +186,13 @@ func (d *device) store(cost int) error {
 }
 
 // finish completes the queries or keys of token i in place.
-func (t *storeTask) finish(tier kernels.Tier, i int, x, bias, norm []float32) {
+func (t *storeTask) finish(tier kernels.Tier, i int, x, bias []float32, heads *kernels.Heads) {
 	if bias != nil {
 		tier.Add(x, x, bias)
 	}
-	if t.normed {
-		tier.QKNorm(x, x, norm, t.headDim, t.eps)
-	}
 	if t.angles != nil {
 		cos, sin := t.angles.Row(i)
-		tier.Rotate(x, x, t.headDim, t.style, cos, sin)
+		tier.FinishHeads(x, x, heads.Dim, heads.Dim, len(x)/heads.Dim, heads, cos, sin, len(cos), 0)
 	}
 }
 
@@ -265,12 +260,13 @@ func (d *device) fusedQKV(f *qkv, in []backend.Operand, out backend.Operand, kv 
 	if err != nil {
 		return err
 	}
-	t := storeTask{q: q, normed: f.normed, eps: f.eps}
+	heads := kernels.Heads{Normed: f.normed, Eps: f.eps}
+	t := storeTask{q: q, qHeads: heads, kHeads: heads}
 	if f.normed {
-		if t.qNorm, err = d.vector(f.qNorm, f.rope.HeadDim); err != nil {
+		if t.qHeads.Weight, err = d.vector(f.qNorm, f.rope.HeadDim); err != nil {
 			return err
 		}
-		if t.kNorm, err = d.vector(f.kNorm, f.rope.HeadDim); err != nil {
+		if t.kHeads.Weight, err = d.vector(f.kNorm, f.rope.HeadDim); err != nil {
 			return err
 		}
 	}
@@ -281,6 +277,9 @@ func (d *device) fusedQKV(f *qkv, in []backend.Operand, out backend.Operand, kv 
 	if err := d.prepareStore(&t, &f.rope, qWidth, kWidth, f.kvHeads, tokens, in[1], in[2], kv); err != nil {
 		return err
 	}
+	if f.rope.HeadDim%kernels.PackedRows == 0 && tokens >= enough && (qWidth+2*kWidth)/f.rope.HeadDim >= piecesPerThread*d.pool.threads {
+		return d.projectHeads(&t, x, parts[:])
+	}
 	t.k, t.v = d.scratch(0, tokens*kWidth), d.scratch(1, tokens*kWidth)
 	parts[0].out, parts[1].out, parts[2].out = q, t.k, t.v
 	if err := d.project(x, parts[:]...); err != nil {
@@ -288,6 +287,70 @@ func (d *device) fusedQKV(f *qkv, in []backend.Operand, out backend.Operand, kv 
 	}
 	d.work.store = t
 	return d.store(4 * costMove * (qWidth + kWidth))
+}
+
+// headsTask is a fused projection of many tokens. Its items are heads: those of queries, of keys and of values. Their products go to
+// the worker's own memory, which stays in its cache until they are finished and where they belong.
+type headsTask struct {
+	products
+	parts [3]projection
+	store storeTask
+}
+
+// headValues is the number of features whose products a second-level cache holds for hundreds of tokens.
+const headValues = ffnBlocks * kernels.PackedRows
+
+func (t *headsTask) run(s *kernels.Scratch, lo, hi int) {
+	dim := t.store.qHeads.Dim
+	step := max(1, headValues/dim)
+	for i := range t.parts {
+		n := t.parts[i].outs() / dim
+		for h := max(0, lo); h < min(hi, n); h += step {
+			t.heads(s, i, h*dim, min(h+step, hi, n)*dim)
+		}
+		lo, hi = lo-n, hi-n
+	}
+}
+
+// heads computes features r0 to r1-1, whole heads, of a projection.
+func (t *headsTask) heads(s *kernels.Scratch, part, r0, r1 int) {
+	p, n := t.parts[part], r1-r0
+	p.stride = n
+	p.out = s.Results(r0 + t.tokens*n) // of which the first r0 are not used: rows keep their places
+	p.compute(&t.products, s, r0/kernels.PackedRows, r1/kernels.PackedRows)
+	switch x := p.out[r0:]; part {
+	case 0:
+		t.finish(s.Tier, t.store.q[r0:], t.store.qWidth, x, n, &t.store.qHeads)
+	case 1:
+		t.finish(s.Tier, x, n, x, n, &t.store.kHeads)
+		t.store.keys.StoreRows(t.store.cells, r0, n, x, n)
+	case 2:
+		t.store.values.StoreRows(t.store.cells, r0, n, x, n)
+	}
+}
+
+// finish finishes the heads in x, n values of each token.
+func (t *headsTask) finish(tier kernels.Tier, out []float32, stride int, x []float32, n int, heads *kernels.Heads) {
+	cos, sin, pairs := t.store.angles.All()
+	for h := 0; h < n; h += heads.Dim {
+		tier.FinishHeads(out[h:], x[h:], stride, n, t.tokens, heads, cos, sin, pairs, pairs)
+	}
+}
+
+// projectHeads runs a headsTask.
+func (d *device) projectHeads(store *storeTask, x []float32, parts []projection) error {
+	t := &d.work.heads
+	t.store = *store
+	copy(t.parts[:], parts)
+	var err error
+	if t.products, err = d.shared(x, parts...); err != nil {
+		return err
+	}
+	dim, items := store.qHeads.Dim, 0
+	for i := range parts {
+		items += parts[i].outs() / dim
+	}
+	return d.pool.run(t, items, dim/kernels.PackedRows*parts[0].cost(t.tokens))
 }
 
 // prepareStore checks what rotation and store need, and fills it in.
@@ -309,7 +372,9 @@ func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kv
 	if t.angles, err = d.angles(*rope, pos); err != nil {
 		return err
 	}
-	t.qWidth, t.headDim, t.style = qWidth, rope.HeadDim, ropeStyle(rope.Style)
+	t.qWidth = qWidth
+	t.qHeads.Dim, t.qHeads.Style = rope.HeadDim, ropeStyle(rope.Style)
+	t.kHeads.Dim, t.kHeads.Style = t.qHeads.Dim, t.qHeads.Style
 	t.keys, t.values = &d.work.k, &d.work.v
 	return nil
 }

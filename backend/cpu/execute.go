@@ -43,6 +43,7 @@ type workspace struct {
 	ffn     ffnTask
 	qkv     qkv
 	store   storeTask
+	heads   headsTask
 	attend  attendTask
 	merge   mergeTask
 }

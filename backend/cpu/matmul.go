@@ -107,16 +107,25 @@ func (t *matMulTask) run(s *kernels.Scratch, lo, hi int) {
 
 // project computes the projections of the activations x.
 func (d *device) project(x []float32, parts ...projection) error {
+	of, err := d.shared(x, parts...)
+	if err != nil {
+		return err
+	}
+	return d.projectAll(of, parts...)
+}
+
+// shared makes what projections of the activations x share: their quants, if one needs them.
+func (d *device) shared(x []float32, parts ...projection) (products, error) {
 	width, integer := parts[0].in(), false
 	for i := range parts {
 		integer = integer || parts[i].integer()
 	}
 	if integer {
 		if err := d.quantize(x, width); err != nil {
-			return err
+			return products{}, err
 		}
 	}
-	return d.projectAll(products{acts: &d.work.acts, x: x, tokens: len(x) / width}, parts...)
+	return products{acts: &d.work.acts, x: x, tokens: len(x) / width}, nil
 }
 
 // projectAll is project once activations are quantised, if they have to be.
@@ -282,15 +291,14 @@ func (d *device) ffn(gate, up *graph.MatMul, x backend.Operand, out []float32, j
 	if err != nil {
 		return err
 	}
-	if g.integer() || u.integer() {
-		if err := d.quantize(xs, gate.In); err != nil {
-			return err
-		}
+	of, err := d.shared(xs, g, u)
+	if err != nil {
+		return err
 	}
 	g.out = out
-	tokens := len(xs) / gate.In
+	tokens := of.tokens
 	t, blocks, cost := &d.work.ffn, g.weight.blocks(), 2*g.cost(tokens)
-	*t = ffnTask{products{&d.work.acts, xs, tokens}, g, u, joined, 1}
+	*t = ffnTask{of, g, u, joined, 1}
 	if joined == nil {
 		return d.multiply(t, blocks, cost, tokens, g)
 	}

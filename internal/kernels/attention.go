@@ -124,9 +124,9 @@ func AttendTile(out, q []float32, stride, size int, a *Attention, lengths []int,
 }
 
 // TileTokens is the number of tokens, of so many heads each, that AttendTile does best with: keys and values are
-// widened once for all of them, and queries and sums stay in the second-level cache.
+// widened once for all of them, and queries and sums stay in the second-level cache. They are those of whole blocks.
 func TileTokens(heads, headDim int) int {
-	return min(256, max(16, (256<<10)/(floatBytes*heads*headDim)))
+	return min(256, max(kvBlock, (256<<10)/(floatBytes*heads*headDim)&^(kvBlock-1)))
 }
 
 const floatBytes = 4

@@ -41,12 +41,17 @@ type attendVectors struct {
 
 type attendProduct func(acc, w *float32, x *byte, accStride, wStride, tileStride, segStride, steps, segs, ahead, join int)
 
-// group returns how many of the next rows to take at once: about equally many each time.
-func (v *attendVectors) group(rows int) int {
+// groups returns in how many groups, of about equally many, to take rows.
+func (v *attendVectors) groups(rows int) int {
 	if rows <= v.most {
-		return rows
+		return 1
 	}
-	n := (rows + v.rows - 1) / v.rows
+	return (rows + v.rows - 1) / v.rows
+}
+
+// group returns how many rows the largest of the groups has.
+func (v *attendVectors) group(rows int) int {
+	n := v.groups(rows)
 	return (rows + n - 1) / n
 }
 
@@ -101,9 +106,9 @@ type attendWork struct {
 	width   int
 }
 
-// partTokens is the number of tokens whose rows meet a chunk together. Their scores and what they get from it stay in the
-// second-level cache, while the chunk's keys, and then its values, pass through the first.
-func partTokens(heads int) int { return min(64, max(16, 128/heads)) }
+// partTokens is the number of tokens whose rows meet a chunk together, in prompts those of whole blocks. Their scores and what
+// they get from it stay in the second-level cache, while the chunk's keys, and then its values, pass through the first.
+func partTokens(heads int) int { return min(64, max(kvBlock, 128/heads&^(kvBlock-1))) }
 
 // prepare scales the queries.
 func (v *attendVectors) prepare(q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
@@ -152,7 +157,7 @@ func (w *attendWork) meet(base int, walk *cellWalk) {
 	n := partTokens(w.heads)
 	for t := all.t0; t < all.t1; t += n {
 		e := w.extent(base, t, min(t+n, all.t1))
-		w.part(&l, base, e, &w.chunk)
+		w.part(&l, e, &w.chunk)
 		w.mergeRows(&w.chunk, e.t0*w.heads, e.t1*w.heads)
 	}
 }
@@ -185,7 +190,7 @@ func (w *attendWork) allHeads(base int, walk *cellWalk, p *partial) {
 	var l layout
 	w.add(&l, base, e, walk, 0)
 	w.scoreHeads(&l, kvHeads, group)
-	w.softmax(p, e, 0, w.heads)
+	w.softmax(p, e, 0)
 	w.weighHeads(&l, p, kvHeads, group, e.lo, e.hi)
 }
 
@@ -199,7 +204,7 @@ func (w *attendWork) eachHead(base int, walk *cellWalk, p *partial, kvHeads, gro
 		var l layout
 		e := one.extent(base, 0, 1)
 		one.locate(&l, base, e, &again, group)
-		one.part(&l, base, e, &rows)
+		one.part(&l, e, &rows)
 	}
 }
 
@@ -277,48 +282,68 @@ func (w *attendWork) extent(base, from, to int) (e extent) {
 	return e
 }
 
-// part computes what the chunk at position base contributes to the rows of some tokens, of which
-// the first is row 0 of p.
-func (w *attendWork) part(l *layout, base int, e extent, p *partial) {
-	n := (e.t1 - e.t0) * w.heads
-	w.score(l, base, e)
-	w.softmax(p, e, 0, n)
+// seen returns what token i of an extent sees.
+func (w *attendWork) seen(e extent, i int) (lo, hi int) {
 	if !e.uneven {
-		l.join = 0
-		w.weighAll(l, p, 0, n, e.lo, e.hi)
-		return
+		return e.lo, e.hi
 	}
-	clear(p.acc[:n*w.width])
-	l.join = 1
-	few := max(1, w.v.rows/w.heads)
-	for t := e.t0; t < e.t1; t += few {
-		w.weighUneven(l, p, e.t0, t, min(t+few, e.t1))
+	return w.simd.lo[i], w.simd.hi[i]
+}
+
+// alike returns the end of those tokens from t on that see the chunk to the end of the same block, and the blocks that
+// some of them see.
+func (w *attendWork) alike(e extent, t int) (end, b0, b1 int) {
+	lo, hi := w.seen(e, t)
+	b0, b1 = lo/kvBlock, blocksOf(hi)
+	if !e.uneven {
+		return e.t1, b0, b1
+	}
+	for end = t + 1; end < e.t1 && blocksOf(w.simd.hi[end]) == b1; end++ {
+	}
+	return end, b0, b1
+}
+
+// blocksOf is the number of blocks that hold so many cells.
+func blocksOf(cells int) int { return (cells + kvBlock - 1) / kvBlock }
+
+// part computes what the chunk contributes to the rows of some tokens, of which the first is row 0 of p.
+func (w *attendWork) part(l *layout, e extent, p *partial) {
+	w.score(l, e)
+	w.softmax(p, e, 0)
+	l.join = 0
+	if e.uneven {
+		w.weighUneven(l, p, e)
+	} else {
+		w.weighRows(l, p, 0, (e.t1-e.t0)*w.heads, 0, e.lo, e.hi)
 	}
 }
 
-// softmax turns the scores of n rows, from r0 on, into weights.
-func (w *attendWork) softmax(p *partial, e extent, r0, n int) {
-	b0, b1 := e.lo/kvBlock, (e.hi+kvBlock-1)/kvBlock
-	for i := e.t0; i < e.t1; i++ {
-		lo, hi := e.lo, e.hi
-		if e.uneven {
-			lo, hi = w.simd.lo[i], w.simd.hi[i]
+// softmax turns the scores of tokens into weights, in rows from r on.
+func (w *attendWork) softmax(p *partial, e extent, r int) {
+	const together = 16 // rows that the first-level cache holds, since they are read twice
+	for t, end := e.t0, 0; t < e.t1; t = end {
+		var b0, b1 int
+		end, b0, b1 = w.alike(e, t)
+		w.mask(e, t, end, r, b0, b1)
+		for last := r + (end-t)*w.heads; r < last; {
+			k := min(together, last-r)
+			w.v.softmax(&w.scores[r*AttendChunk+b0*kvBlock], &p.m[r : r+k][0], &p.l[r : r+k][0], b1-b0, k)
+			r += k
 		}
-		if lo == b0*kvBlock && hi == b1*kvBlock {
-			continue
-		}
-		first := r0 + (i-e.t0)*w.heads
-		for r := first; r < first+w.heads; r++ {
-			// -Inf weighs 0 and is never the maximum alone, so the sum is as if it were not there.
+	}
+}
+
+// mask sets the scores of what tokens from to to-1 do not see of blocks b0 to b1-1 to -Inf, which weighs 0 and is never the
+// maximum alone, so that sums are as if it were not there. Row r is the first.
+func (w *attendWork) mask(e extent, from, to, r, b0, b1 int) {
+	for i := from; i < to; i++ {
+		lo, hi := w.seen(e, i)
+		for range w.heads {
 			scores := w.scores[r*AttendChunk:][:AttendChunk]
 			fill(scores[b0*kvBlock:lo], minusInf)
 			fill(scores[hi:b1*kvBlock], minusInf)
+			r++
 		}
-	}
-	const together = 16 // rows that the first-level cache holds, since they are read twice
-	for r := 0; r < n; r += together {
-		k := min(together, n-r)
-		w.v.softmax(&w.scores[(r0+r)*AttendChunk+b0*kvBlock], &p.m[r : r+k][0], &p.l[r : r+k][0], b1-b0, k)
 	}
 }
 
@@ -328,28 +353,46 @@ func fill(x []float32, v float32) {
 	}
 }
 
-// weighUneven weighs values for tokens i0 to i1-1: first what only some of them see, up to
-// where all do, then together, then the rest.
-func (w *attendWork) weighUneven(l *layout, p *partial, t0, i0, i1 int) {
-	lo, hi := 0, AttendChunk
-	for i := i0; i < i1; i++ {
-		lo, hi = max(lo, w.simd.lo[i]), min(hi, w.simd.hi[i])
+// weighUneven weighs values for tokens that do not see the same: for as many at a time as registers hold, first what only
+// some of them see, up to where all do, then together, then the rest.
+func (w *attendWork) weighUneven(l *layout, p *partial, e extent) {
+	few := max(1, w.v.rows/w.heads)
+	for t, tiles := 0, 0; t < w.width/kvBlock; t += tiles {
+		tiles = w.v.tileGroup(w.width/kvBlock-t, w.v.group(few*w.heads))
+		for i := e.t0; i < e.t1; i += few {
+			w.weighSteps(l, p, e.t0, i, min(i+few, e.t1), t, tiles)
+		}
 	}
-	token := func(i, from, to int) {
-		w.weighAll(l, p, (i-t0)*w.heads, w.heads, from, to)
+}
+
+// weighSteps weighs some tiles of features for tokens i0 to i1-1. Token t0 has row 0.
+func (w *attendWork) weighSteps(l *layout, p *partial, t0, i0, i1, t, tiles int) {
+	lo, hi := w.simd.lo[i1-1], w.simd.hi[i0] // what all see, since later ones begin and end later
+	weigh := func(from, to, lo, hi int) {
+		if r := (from - t0) * w.heads; lo < hi {
+			w.weighTiles(l, p, r, (to-from)*w.heads, r, t, tiles, lo, hi)
+		}
 	}
+	l.join = 0
 	if lo >= hi {
 		for i := i0; i < i1; i++ {
-			token(i, w.simd.lo[i], w.simd.hi[i])
+			weigh(i, i+1, w.simd.lo[i], w.simd.hi[i])
 		}
 		return
 	}
-	for i := i0; i < i1; i++ {
-		token(i, w.simd.lo[i], lo)
+	if w.simd.lo[i0] < lo {
+		for r := (i0 - t0) * w.heads; r < (i1-t0)*w.heads; r++ {
+			clear(p.acc[r*w.width+t*kvBlock:][:tiles*kvBlock])
+		}
+		l.join = 1
+		for i := i0; i < i1; i++ {
+			weigh(i, i+1, w.simd.lo[i], lo)
+		}
 	}
-	w.weighAll(l, p, (i0-t0)*w.heads, (i1-i0)*w.heads, lo, hi)
+	weigh(i0, i1, lo, hi)
+	l.join = 1
 	for i := i0; i < i1; i++ {
-		token(i, hi, w.simd.hi[i])
+		weigh(i, i+1, hi, w.simd.hi[i])
 	}
 }
 
@@ -521,32 +564,36 @@ func (w *attendWork) gather(base int, e extent, walk *cellWalk) {
 }
 
 // score multiplies the queries of some tokens with the keys of a chunk that they see, and some with keys
-// beyond, which softmax leaves out.
-func (w *attendWork) score(l *layout, base int, e extent) {
-	half, _ := l.precision()
-	r0, n := w.row0+e.t0*w.heads, (e.t1-e.t0)*w.heads
+// beyond, which softmax leaves out. Some tiles of keys stay in the first-level cache while all queries pass by.
+func (w *attendWork) score(l *layout, e extent) {
 	for i := range l.stretches[:l.n] {
 		s := &l.stretches[i]
-		end := min(s.blocks, (e.hi+kvBlock-1)/kvBlock-s.block)
+		end := min(s.blocks, blocksOf(e.hi)-s.block)
 		for b, tiles := max(0, e.lo/kvBlock-s.block), 0; b < end; b += tiles {
-			tiles = w.v.tileGroup(end-b, w.v.group(n))
-			keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance))
-			for r, rows := w.before(base+(s.block+b)*kvBlock, e)*w.heads, 0; r < n; r += rows {
-				rows = min(w.v.group(n-r), w.v.group(n)) // there is none of so many tiles for more
-				w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[(r0+r)*w.dim], keys,
-					AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, s.keyAhead, 0)
+			tiles = w.v.tileGroup(end-b, 1)
+			for t, next := e.t0, 0; t < e.t1; t = next {
+				var b1 int
+				next, _, b1 = w.alike(e, t)
+				w.scoreTiles(l, s, b, min(b+tiles, b1-s.block), (t-e.t0)*w.heads, (next-e.t0)*w.heads, w.row0+e.t0*w.heads)
 			}
 		}
 	}
 }
 
-// before returns how many of a chunk's tokens do not reach a position.
-func (w *attendWork) before(position int, e extent) int {
-	n := 0
-	for e.t0+n < e.t1 && w.lengths[e.t0+n] <= position {
-		n++
+// scoreTiles multiplies rows r0 to r1-1, whose queries come after the first row's, with the keys of blocks b to end-1 of a stretch.
+func (w *attendWork) scoreTiles(l *layout, s *stretch, b, end, r0, r1, first int) {
+	half, _ := l.precision()
+	for tiles := 0; b < end; b += tiles {
+		tiles = w.v.tileGroup(end-b, w.v.group(r1-r0))
+		keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance))
+		products := w.v.product[half][tiles-1]
+		for r, groups := r0, w.v.groups(r1-r0); groups > 0; groups-- {
+			rows := (r1 - r + groups - 1) / groups
+			products[rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[(first+r)*w.dim], keys,
+				AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, s.keyAhead, 0)
+			r += rows
+		}
 	}
-	return n
 }
 
 // aheadOfHead is how far on to fetch what the heads will read soon: the next head's part of a block if that
@@ -569,10 +616,11 @@ func (w *attendWork) scoreHeads(l *layout, kvHeads, group int) {
 			tiles = min(2, w.v.tileGroup(s.blocks-b, w.v.group(group)))
 			for h := range kvHeads {
 				keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance+h*kvBlock*w.dim*bytes))
-				for r, rows := h*group, 0; r < (h+1)*group; r += rows {
-					rows = w.v.group((h+1)*group - r)
+				for r, groups := h*group, w.v.groups(group); groups > 0; groups-- {
+					rows := ((h+1)*group - r + groups - 1) / groups
 					w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[r*w.dim], keys,
 						AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, ahead, 0)
+					r += rows
 				}
 			}
 		}
@@ -604,31 +652,19 @@ func (w *attendWork) weighHeads(l *layout, p *partial, kvHeads, group, lo, hi in
 	}
 }
 
-// weighAll weighs the values of positions lo to hi-1 for n rows, from row r on.
-func (w *attendWork) weighAll(l *layout, p *partial, r, n, lo, hi int) {
-	w.weighRows(l, p, r, n, r, lo, hi)
-}
-
-// weighRows is weighAll by the scores of rows r0 and the following.
+// weighRows weighs the values of positions lo to hi-1 for n rows, from row to on, by the scores of rows r0 and the following.
 func (w *attendWork) weighRows(l *layout, p *partial, to, n, r0, lo, hi int) {
-	if lo >= hi {
-		return
-	}
 	// Tiles in the outer loop stay in the first-level cache.
 	for t, tiles := 0, 0; t < w.width/kvBlock; t += tiles {
 		tiles = w.v.tileGroup(w.width/kvBlock-t, w.v.group(n))
-		for r, rows := 0, 0; r < n; r += rows {
-			rows = w.v.group(n - r)
-			w.weigh(l, &p.acc[(to+r)*w.width+t*kvBlock], r0+r, rows, t, tiles, lo, hi)
-		}
+		w.weighTiles(l, p, to, n, r0, t, tiles, lo, hi)
 	}
 }
 
-// weigh weighs some tiles of features: of each stretch the end of a block, whole blocks, and
-// the beginning of one.
-func (w *attendWork) weigh(l *layout, acc *float32, r, rows, t, tiles, lo, hi int) {
+// weighTiles is weighRows for some tiles of features: of each stretch the end of a block, whole blocks, and the beginning of one.
+func (w *attendWork) weighTiles(l *layout, p *partial, to, n, r0, t, tiles, lo, hi int) {
 	half, bytes := l.precision()
-	f, join := w.v.product[half][tiles-1][rows-1], l.join
+	products, join := w.v.product[half][tiles-1], l.join
 	for i := range l.stretches[:l.n] {
 		s := &l.stretches[i]
 		from, end := max(lo, s.block*kvBlock), min(hi, (s.block+s.blocks)*kvBlock)
@@ -638,8 +674,13 @@ func (w *attendWork) weigh(l *layout, acc *float32, r, rows, t, tiles, lo, hi in
 				segs = (end - from) / kvBlock
 			}
 			at := (from/kvBlock-s.block)*s.distance + (t*kvBlock*kvBlock+from%kvBlock*kvBlock)*bytes
-			f(acc, &w.scores[r*AttendChunk+from], (*byte)(unsafe.Add(unsafe.Pointer(s.values), at)),
-				w.width*floatBytes, AttendChunk*floatBytes, kvBlock*kvBlock*bytes, s.distance, steps, segs, s.valueAhead, join)
+			values := (*byte)(unsafe.Add(unsafe.Pointer(s.values), at))
+			for r, groups := 0, w.v.groups(n); groups > 0; groups-- {
+				rows := (n - r + groups - 1) / groups
+				products[rows-1](&p.acc[(to+r)*w.width+t*kvBlock], &w.scores[(r0+r)*AttendChunk+from], values,
+					w.width*floatBytes, AttendChunk*floatBytes, kvBlock*kvBlock*bytes, s.distance, steps, segs, s.valueAhead, join)
+				r += rows
+			}
 			join = 1
 			from += steps * segs
 		}

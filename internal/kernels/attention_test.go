@@ -276,7 +276,9 @@ func TestStoreRows(t *testing.T) {
 					for _, tier := range Tiers() {
 						got := make(cells, dim, wide)
 						got.Tier = tier
-						got.StoreRows(list, rows[:len(list)*dim])
+						cut := dim / 2 // of rows that are stored in two parts, at the end of a vector or not
+						got.StoreRows(list, 0, cut, rows[:len(list)*dim], dim)
+						got.StoreRows(list, cut, dim-cut, rows[cut:len(list)*dim], dim)
 						what := fmt.Sprintf("%s: dim %d wide %v region %d tier %v", name, dim, wide, i, tier)
 						a, b := []float32{}, []float32{}
 						for c := range cells {

@@ -71,7 +71,7 @@ func BenchmarkRows(b *testing.B) {
 		{"EncodeF16", func(t Tier) { t.EncodeF16(half, x) }},
 		{"DecodeF16", func(t Tier) { t.DecodeF16(z, half) }},
 		{"StoreKeys", func(t Tier) { keys.Tier = t; keys.Store(3, x) }},
-		{"StoreBlock", func(t Tier) { few.Tier = t; few.StoreRows(sixteen, x) }},
+		{"StoreBlock", func(t Tier) { few.Tier = t; few.StoreRows(sixteen, 0, n/16, x, n/16) }},
 	} {
 		for _, t := range Tiers() {
 			b.Run(k.name+"/impl="+tierNamed(t), func(b *testing.B) {

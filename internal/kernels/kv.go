@@ -92,12 +92,15 @@ func eachPart(dim, size int, keys bool, f func(row, at, n int)) {
 
 // Store writes the first Dim values of row to a cell. In F16 they are rounded to
 // nearest even, and to infinity beyond its range.
-func (k *KVRegion) Store(cell int, row []float32) {
-	row = row[:k.Dim]
-	for d := 0; d < len(row); {
-		at, n, stride := k.place(cell, d)
-		part := row[d : d+n]
-		d += n
+func (k *KVRegion) Store(cell int, row []float32) { k.store(cell, 0, row[:k.Dim]) }
+
+// store writes the elements of a cell's row from from on.
+func (k *KVRegion) store(cell, from int, row []float32) {
+	for len(row) > 0 {
+		at, n, stride := k.place(cell, from)
+		n = min(n, len(row))
+		part := row[:n]
+		row, from = row[n:], from+n
 		switch {
 		case k.F32 != nil && stride == 1:
 			copy(k.F32[at:][:n], part)
@@ -114,23 +117,22 @@ func (k *KVRegion) Store(cell int, row []float32) {
 	}
 }
 
-// StoreRows stores rows of Dim values, which lie one after the other, to cells. Cells that make up a block are
-// stored together, several times as fast as one by one.
-func (k *KVRegion) StoreRows(cells []int32, rows []float32) {
-	for len(cells) > 0 {
-		n := 1
-		if k.storeBlock(cells, rows) {
-			n = kvBlock
-		} else {
-			k.Store(int(cells[0]), rows)
+// StoreRows stores n elements, from from on, of the rows of cells: those of successive cells lie stride values apart. Cells that
+// make up a block are stored together, several times as fast as one by one.
+func (k *KVRegion) StoreRows(cells []int32, from, n int, rows []float32, stride int) {
+	for i := 0; i < len(cells); {
+		if k.storeBlock(cells[i:], from, n, rows[i*stride:], stride) {
+			i += kvBlock
+			continue
 		}
-		cells, rows = cells[n:], rows[n*k.Dim:]
+		k.store(int(cells[i]), from, rows[i*stride:][:n])
+		i++
 	}
 }
 
-// storeBlock stores the rows of the first 16 cells if they are a block.
-func (k *KVRegion) storeBlock(cells []int32, rows []float32) bool {
-	if k.F16 == nil || len(cells) < kvBlock || cells[0]%kvBlock != 0 {
+// storeBlock stores elements of the rows of the first 16 cells if they are a block.
+func (k *KVRegion) storeBlock(cells []int32, from, n int, rows []float32, stride int) bool {
+	if k.F16 == nil || len(cells) < kvBlock || cells[0]%kvBlock != 0 || from%kvBlock != 0 || n%kvBlock != 0 {
 		return false
 	}
 	first := int(cells[0])
@@ -139,7 +141,10 @@ func (k *KVRegion) storeBlock(cells []int32, rows []float32) bool {
 			return false
 		}
 	}
-	return first+kvBlock <= k.Cells() && k.Tier.storeBlockF16(k.F16[first*k.Dim:], rows, k.Dim, k.Keys)
+	if first+kvBlock > k.Cells() {
+		return false
+	}
+	return k.Tier.storeBlockF16(k.F16[first*k.Dim+from*kvBlock:][:n*kvBlock], rows[:(kvBlock-1)*stride+n], stride, n, k.Keys)
 }
 
 func scatter(dst []float32, stride int, src []float32) {

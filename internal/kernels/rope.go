@@ -155,6 +155,9 @@ func (t *RoPERows) Row(i int) (cos, sin []float32) {
 	return t.cos[i*n:][:n], t.sin[i*n:][:n]
 }
 
+// All returns the cosines and sines of all tokens, pairs of each.
+func (t *RoPERows) All() (cos, sin []float32, pairs int) { return t.cos, t.sin, t.rope.Pairs() }
+
 // Rotate rotates the first 2*len(cos) features of each head of headDim values and
 // copies the others. out may be x.
 func Rotate(out, x []float32, headDim int, style RoPEStyle, cos, sin []float32) {

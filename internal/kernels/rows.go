@@ -98,6 +98,31 @@ func (t Tier) Rotate(out, x []float32, headDim int, style RoPEStyle, cos, sin []
 	}
 }
 
+// Heads says what becomes of heads of queries or keys.
+type Heads struct {
+	Dim    int
+	Normed bool
+	Weight []float32 // of the norm; nil for none
+	Eps    float32
+	Style  RoPEStyle
+}
+
+// FinishHeads does to rows, of a head each, what QKNorm, if they are normed, and Rotate do. They lie xStride values apart, results
+// outStride, and their cosines and sines angleStride: 0 for the heads of one token, Pairs for a head of successive tokens. out may be x.
+func (t Tier) FinishHeads(out, x []float32, outStride, xStride, rows int, h *Heads, cos, sin []float32, pairs, angleStride int) {
+	if t.finishHeads(out, x, outStride, xStride, rows, h, cos, sin, pairs, angleStride) {
+		return
+	}
+	for i := range rows {
+		o, in, at := out[i*outStride:][:h.Dim], x[i*xStride:][:h.Dim], i*angleStride
+		if h.Normed {
+			t.RMSNorm(o, in, h.Weight, h.Eps)
+			in = o
+		}
+		t.Rotate(o, in, h.Dim, h.Style, cos[at:][:pairs], sin[at:][:pairs])
+	}
+}
+
 // DecodeF16 converts src to float32.
 func (t Tier) DecodeF16(dst []float32, src []uint16) {
 	dst = dst[:len(src)]

@@ -38,6 +38,12 @@ func weighAVX512(out *float32, x *float32, weight *float32, factor float32, n in
 func rotateHalvesAVX512(o0 *float32, o1 *float32, x0 *float32, x1 *float32, cos *float32, sin *float32, n int)
 
 //go:noescape
+func rotateHeadsAVX512(out *float32, x *float32, weight *float32, cos *float32, sin *float32, outStride int, xStride int, angleStride int, pairs int, rows int, eps float32)
+
+//go:noescape
+func normRotateHeadsAVX512(out *float32, x *float32, weight *float32, cos *float32, sin *float32, outStride int, xStride int, angleStride int, pairs int, rows int, eps float32)
+
+//go:noescape
 func decodeF16AVX512(dst *float32, src *uint16, n int)
 
 //go:noescape
@@ -81,6 +87,12 @@ func weighAVX2(out *float32, x *float32, weight *float32, factor float32, n int)
 
 //go:noescape
 func rotateHalvesAVX2(o0 *float32, o1 *float32, x0 *float32, x1 *float32, cos *float32, sin *float32, n int)
+
+//go:noescape
+func rotateHeadsAVX2(out *float32, x *float32, weight *float32, cos *float32, sin *float32, outStride int, xStride int, angleStride int, pairs int, rows int, eps float32)
+
+//go:noescape
+func normRotateHeadsAVX2(out *float32, x *float32, weight *float32, cos *float32, sin *float32, outStride int, xStride int, angleStride int, pairs int, rows int, eps float32)
 
 //go:noescape
 func decodeF16AVX2(dst *float32, src *uint16, n int)

@@ -418,6 +418,113 @@ loop:
 	VZEROUPPER
 	RET
 
+// func rotateHeadsAVX512(out *float32, x *float32, weight *float32, cos *float32, sin *float32, outStride int, xStride int, angleStride int, pairs int, rows int, eps float32)
+// Requires: AVX, AVX512F
+TEXT ·rotateHeadsAVX512(SB), NOSPLIT, $0-84
+	MOVQ out+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ cos+24(FP), DX
+	MOVQ sin+32(FP), BX
+	MOVQ pairs+64(FP), SI
+
+row:
+	XORQ DI, DI
+	LEAQ (AX)(SI*4), R8
+	LEAQ (CX)(SI*4), R9
+
+pairs:
+	VMOVUPS     (CX)(DI*4), Z0
+	VMOVUPS     (R9)(DI*4), Z3
+	VMOVUPS     (DX)(DI*4), Z1
+	VMOVUPS     (BX)(DI*4), Z2
+	VMULPS      Z3, Z1, Z4
+	VMULPS      Z3, Z2, Z3
+	VFMSUB231PS Z0, Z1, Z3
+	VFMADD231PS Z0, Z2, Z4
+	VMOVUPS     Z3, (AX)(DI*4)
+	VMOVUPS     Z4, (R8)(DI*4)
+	ADDQ        $0x10, DI
+	CMPQ        DI, SI
+	JL          pairs
+	ADDQ        outStride+40(FP), AX
+	ADDQ        xStride+48(FP), CX
+	ADDQ        angleStride+56(FP), DX
+	ADDQ        angleStride+56(FP), BX
+	DECQ        rows+72(FP)
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func normRotateHeadsAVX512(out *float32, x *float32, weight *float32, cos *float32, sin *float32, outStride int, xStride int, angleStride int, pairs int, rows int, eps float32)
+// Requires: AVX, AVX512F, SSE
+TEXT ·normRotateHeadsAVX512(SB), NOSPLIT, $0-84
+	MOVQ       out+0(FP), AX
+	MOVQ       x+8(FP), CX
+	MOVQ       cos+24(FP), DX
+	MOVQ       sin+32(FP), BX
+	MOVQ       pairs+64(FP), SI
+	MOVQ       weight+16(FP), DI
+	LEAQ       (SI)(SI*1), R8
+	VXORPS     X2, X2, X2
+	VCVTSI2SSQ R8, X2, X2
+	MOVL       $0x3f800000, R8
+	VMOVD      R8, X1
+	MOVSS      eps+80(FP), X3
+
+row:
+	MOVQ   CX, R8
+	LEAQ   (SI)(SI*1), R9
+	VPXORD Z4, Z4, Z4
+
+loop:
+	VMOVUPS       (R8), Z0
+	VFMADD231PS   Z0, Z0, Z4
+	ADDQ          $0x40, R8
+	SUBQ          $0x10, R9
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X5
+	VADDPS        X0, X5, X5
+	VMOVHLPS      X5, X5, X0
+	VADDPS        X5, X0, X5
+	VMOVSHDUP     X5, X0
+	VADDPS        X5, X0, X5
+	VDIVSS        X2, X5, X5
+	VADDSS        X3, X5, X5
+	VSQRTSS       X5, X5, X5
+	VDIVSS        X5, X1, X5
+	VBROADCASTSS  X5, Z0
+	XORQ          R8, R8
+	LEAQ          (AX)(SI*4), R9
+	LEAQ          (CX)(SI*4), R10
+	LEAQ          (DI)(SI*4), R11
+
+pairs:
+	VMULPS      (CX)(R8*4), Z0, Z5
+	VMULPS      (R10)(R8*4), Z0, Z8
+	VMULPS      (DI)(R8*4), Z5, Z5
+	VMULPS      (R11)(R8*4), Z8, Z8
+	VMOVUPS     (DX)(R8*4), Z6
+	VMOVUPS     (BX)(R8*4), Z7
+	VMULPS      Z8, Z6, Z9
+	VMULPS      Z8, Z7, Z8
+	VFMSUB231PS Z5, Z6, Z8
+	VFMADD231PS Z5, Z7, Z9
+	VMOVUPS     Z8, (AX)(R8*4)
+	VMOVUPS     Z9, (R9)(R8*4)
+	ADDQ        $0x10, R8
+	CMPQ        R8, SI
+	JL          pairs
+	ADDQ        outStride+40(FP), AX
+	ADDQ        xStride+48(FP), CX
+	ADDQ        angleStride+56(FP), DX
+	ADDQ        angleStride+56(FP), BX
+	DECQ        rows+72(FP)
+	JNZ         row
+	VZEROUPPER
+	RET
+
 // func decodeF16AVX512(dst *float32, src *uint16, n int)
 // Requires: AVX, AVX512F
 TEXT ·decodeF16AVX512(SB), NOSPLIT, $0-24
@@ -1030,6 +1137,115 @@ loop:
 	ADDQ        $0x08, R9
 	CMPQ        R9, R8
 	JL          loop
+	VZEROUPPER
+	RET
+
+// func rotateHeadsAVX2(out *float32, x *float32, weight *float32, cos *float32, sin *float32, outStride int, xStride int, angleStride int, pairs int, rows int, eps float32)
+// Requires: AVX, FMA3
+TEXT ·rotateHeadsAVX2(SB), NOSPLIT, $0-84
+	MOVQ out+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ cos+24(FP), DX
+	MOVQ sin+32(FP), BX
+	MOVQ pairs+64(FP), SI
+
+row:
+	XORQ DI, DI
+	LEAQ (AX)(SI*4), R8
+	LEAQ (CX)(SI*4), R9
+
+pairs:
+	VMOVUPS     (CX)(DI*4), Y0
+	VMOVUPS     (R9)(DI*4), Y3
+	VMOVUPS     (DX)(DI*4), Y1
+	VMOVUPS     (BX)(DI*4), Y2
+	VMULPS      Y3, Y1, Y4
+	VMULPS      Y3, Y2, Y3
+	VFMSUB231PS Y0, Y1, Y3
+	VFMADD231PS Y0, Y2, Y4
+	VMOVUPS     Y3, (AX)(DI*4)
+	VMOVUPS     Y4, (R8)(DI*4)
+	ADDQ        $0x08, DI
+	CMPQ        DI, SI
+	JL          pairs
+	ADDQ        outStride+40(FP), AX
+	ADDQ        xStride+48(FP), CX
+	ADDQ        angleStride+56(FP), DX
+	ADDQ        angleStride+56(FP), BX
+	DECQ        rows+72(FP)
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func normRotateHeadsAVX2(out *float32, x *float32, weight *float32, cos *float32, sin *float32, outStride int, xStride int, angleStride int, pairs int, rows int, eps float32)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·normRotateHeadsAVX2(SB), NOSPLIT, $0-84
+	MOVQ       out+0(FP), AX
+	MOVQ       x+8(FP), CX
+	MOVQ       cos+24(FP), DX
+	MOVQ       sin+32(FP), BX
+	MOVQ       pairs+64(FP), SI
+	MOVQ       weight+16(FP), DI
+	LEAQ       (SI)(SI*1), R8
+	VXORPS     X2, X2, X2
+	VCVTSI2SSQ R8, X2, X2
+	MOVL       $0x3f800000, R8
+	VMOVD      R8, X1
+	MOVSS      eps+80(FP), X3
+
+row:
+	MOVQ   CX, R8
+	LEAQ   (SI)(SI*1), R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y4, Y4, Y4
+
+loop:
+	VMOVUPS      (R8), Y5
+	VFMADD231PS  Y5, Y5, Y0
+	VMOVUPS      32(R8), Y5
+	VFMADD231PS  Y5, Y5, Y4
+	ADDQ         $0x40, R8
+	SUBQ         $0x10, R9
+	JNZ          loop
+	VADDPS       Y0, Y4, Y0
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X0, X4, X4
+	VMOVHLPS     X4, X4, X0
+	VADDPS       X4, X0, X4
+	VMOVSHDUP    X4, X0
+	VADDPS       X4, X0, X4
+	VDIVSS       X2, X4, X4
+	VADDSS       X3, X4, X4
+	VSQRTSS      X4, X4, X4
+	VDIVSS       X4, X1, X4
+	VBROADCASTSS X4, Y0
+	XORQ         R8, R8
+	LEAQ         (AX)(SI*4), R9
+	LEAQ         (CX)(SI*4), R10
+	LEAQ         (DI)(SI*4), R11
+
+pairs:
+	VMULPS      (CX)(R8*4), Y0, Y4
+	VMULPS      (R10)(R8*4), Y0, Y7
+	VMULPS      (DI)(R8*4), Y4, Y4
+	VMULPS      (R11)(R8*4), Y7, Y7
+	VMOVUPS     (DX)(R8*4), Y5
+	VMOVUPS     (BX)(R8*4), Y6
+	VMULPS      Y7, Y5, Y8
+	VMULPS      Y7, Y6, Y7
+	VFMSUB231PS Y4, Y5, Y7
+	VFMADD231PS Y4, Y6, Y8
+	VMOVUPS     Y7, (AX)(R8*4)
+	VMOVUPS     Y8, (R9)(R8*4)
+	ADDQ        $0x08, R8
+	CMPQ        R8, SI
+	JL          pairs
+	ADDQ        outStride+40(FP), AX
+	ADDQ        xStride+48(FP), CX
+	ADDQ        angleStride+56(FP), DX
+	ADDQ        angleStride+56(FP), BX
+	DECQ        rows+72(FP)
+	JNZ         row
 	VZEROUPPER
 	RET
 

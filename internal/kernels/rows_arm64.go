@@ -164,4 +164,8 @@ func (t Tier) lines(dst, src []byte, stride, n int, flip uint32) int {
 	return 4 * groups
 }
 
-func (Tier) storeBlockF16([]uint16, []float32, int, bool) bool { return false }
+func (Tier) storeBlockF16([]uint16, []float32, int, int, bool) bool { return false }
+
+func (Tier) finishHeads(_, _ []float32, _, _, _ int, _ *Heads, _, _ []float32, _, _ int) bool {
+	return false
+}

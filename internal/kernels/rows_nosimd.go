@@ -40,4 +40,8 @@ func (Tier) scatterF16([]uint16, []float32) int { return 0 }
 
 func (Tier) lines(_, _ []byte, _, _ int, _ uint32) int { return 0 }
 
-func (Tier) storeBlockF16([]uint16, []float32, int, bool) bool { return false }
+func (Tier) storeBlockF16([]uint16, []float32, int, int, bool) bool { return false }
+
+func (Tier) finishHeads(_, _ []float32, _, _, _ int, _ *Heads, _, _ []float32, _, _ int) bool {
+	return false
+}

@@ -227,6 +227,26 @@ func (t Tier) rotatePairs(out, x, cos, sin []float32) int {
 	return n
 }
 
+// finishHeads is FinishHeads for heads that are rotated as a whole, half by half. It reports whether it did.
+func (t Tier) finishHeads(out, x []float32, outStride, xStride, rows int, h *Heads, cos, sin []float32, pairs, angleStride int) bool {
+	if h.Style != HalfSplit || h.Dim != 2*pairs || pairs%16 != 0 || pairs == 0 || rows == 0 || h.Normed && h.Weight == nil || !t.avx512() && !t.avx2() {
+		return false
+	}
+	last := rows - 1
+	_, _, _, _ = out[last*outStride+h.Dim-1], x[last*xStride+h.Dim-1], cos[last*angleStride+pairs-1], sin[last*angleStride+pairs-1]
+	finish, weight := rotateHeadsAVX2, &x[0]
+	switch {
+	case h.Normed && t.avx512():
+		finish, weight = normRotateHeadsAVX512, &h.Weight[:h.Dim][0]
+	case h.Normed:
+		finish, weight = normRotateHeadsAVX2, &h.Weight[:h.Dim][0]
+	case t.avx512():
+		finish = rotateHeadsAVX512
+	}
+	finish(&out[0], &x[0], weight, &cos[0], &sin[0], floatBytes*outStride, floatBytes*xStride, floatBytes*angleStride, pairs, rows, h.Eps)
+	return true
+}
+
 // scatterF16 stores elements kvBlock apart.
 func (t Tier) scatterF16(dst []uint16, src []float32) int {
 	n := len(src) &^ 15
@@ -238,15 +258,15 @@ func (t Tier) scatterF16(dst []uint16, src []float32) int {
 	return n
 }
 
-// storeBlockF16 stores the rows of 16 cells to their block, unless their width is none that it takes.
-func (t Tier) storeBlockF16(dst []uint16, rows []float32, dim int, keys bool) bool {
-	if dim%kvBlock != 0 || !t.avx512() && !t.avx2() {
+// storeBlockF16 stores n elements, a multiple of 16, of the rows of 16 cells to their block.
+func (t Tier) storeBlockF16(dst []uint16, rows []float32, stride, n int, keys bool) bool {
+	if n == 0 || !t.avx512() && !t.avx2() {
 		return false
 	}
 	store := storeValuesF16AVX2
 	if keys {
 		store = storeKeysF16AVX2
 	}
-	store(&dst[:kvBlock*dim][0], &rows[:kvBlock*dim][0], 4*dim, dim)
+	store(&dst[:kvBlock*n][0], &rows[:(kvBlock-1)*stride+n][0], floatBytes*stride, n)
 	return true
 }

@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/minfer/minfer/internal/quant"
@@ -157,6 +158,52 @@ func TestRotateTiers(t *testing.T) {
 
 // TestConvertTiers converts every half-precision number, and float32 numbers around what
 // rounds.
+// TestFinishHeadsTiers: the heads of a token, and a head of successive tokens, in place and elsewhere, are what QKNorm and
+// Rotate make of them.
+func TestFinishHeadsTiers(t *testing.T) {
+	fastTiers(t)
+	for i, pairs := range []int{1, 8, 16, 20, 32, 48, 64, 128} {
+		for _, h := range []Heads{
+			{Dim: 2 * pairs, Style: HalfSplit},
+			{Dim: 2 * pairs, Style: HalfSplit, Normed: true, Weight: randFloats(2*pairs, 4), Eps: 1e-6},
+			{Dim: 2 * pairs, Style: HalfSplit, Normed: true, Eps: 0.3},
+			{Dim: 2*pairs + 16, Style: HalfSplit, Normed: true, Weight: randFloats(2*pairs+16, 5), Eps: 1e-5},
+			{Dim: 2 * pairs, Style: Interleaved, Normed: true, Weight: randFloats(2*pairs, 6), Eps: 1e-5},
+		} {
+			for rows := range 5 {
+				for _, angleStride := range []int{0, pairs, pairs + 3} {
+					outStride, xStride := h.Dim+3*i, h.Dim+rows
+					cos, sin := randFloats(5*(pairs+3), 1), randFloats(5*(pairs+3), 2)
+					x := randFloats(5*xStride, 3)
+					if rows == 2 {
+						x = trickyFloats(5*xStride, uint64(pairs))
+					}
+					want := newFenced(5*outStride, float32(-77))
+					for r := range rows {
+						o, in, at := want.x[r*outStride:][:h.Dim], x[r*xStride:][:h.Dim], r*angleStride
+						if h.Normed {
+							QKNorm(o, in, h.Weight, h.Dim, h.Eps)
+							in = o
+						}
+						Rotate(o, in, h.Dim, h.Style, cos[at:][:pairs], sin[at:][:pairs])
+					}
+					for _, tier := range Tiers() {
+						name := fmt.Sprintf("%v: %d heads of %+v, %d pairs, angles %d apart", tier, rows, h, pairs, angleStride)
+						out := newFenced(5*outStride, float32(-77))
+						tier.FinishHeads(out.x, x, outStride, xStride, rows, &h, cos, sin, pairs, angleStride)
+						sameBits(t, name, out.all, want.all)
+						own := slices.Clone(x)
+						tier.FinishHeads(own, own, xStride, xStride, rows, &h, cos, sin, pairs, angleStride)
+						for r := range rows {
+							sameBits(t, name+", in place", own[r*xStride:][:h.Dim], want.x[r*outStride:][:h.Dim])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestConvertTiers(t *testing.T) {
 	all := make([]uint16, 1<<16)
 	for i := range all {

@@ -36,6 +36,8 @@ func main() {
 		s.squares()
 		s.weigh()
 		s.rotateHalves()
+		s.finishHeads("rotateHeads", false)
+		s.finishHeads("normRotateHeads", true)
 		s.decodeF16()
 		s.encodeF16()
 		s.decodeBF16()
@@ -387,14 +389,108 @@ func (s isa) rotateHalves() {
 		VMOVUPS(at(x1, 4), y0)
 		VMOVUPS(at(cos, 4), c)
 		VMOVUPS(at(sin, 4), d)
-		VMULPS(y0, c, y1)
-		VMULPS(y0, d, y0)
-		VFMSUB231PS(a, c, y0)
-		VFMADD231PS(a, d, y1)
+		s.rotated(a, c, d, y0, y1)
 		VMOVUPS(y0, at(o0, 4))
 		VMOVUPS(y1, at(o1, 4))
 	})
 	finish()
+}
+
+// finishHeads generates the rotation of heads of 2*pairs values, rows that lie outStride and xStride bytes apart and whose
+// angles lie angleStride bytes apart, after their norm if they are normed.
+func (s isa) finishHeads(name string, normed bool) {
+	text(name+s.name, "func(out, x, weight, cos, sin *float32, outStride, xStride, angleStride, pairs, rows int, eps float32)")
+	out, x, cos, sin, pairs := load64("out"), load64("x"), load64("cos"), load64("sin"), load64("pairs")
+	var weight reg.GPVirtual
+	wide, one, count, eps := s.vec(), XMM(), XMM(), XMM()
+	if normed {
+		weight = load64("weight")
+		n := GP64()
+		LEAQ(Mem{Base: pairs, Index: pairs, Scale: 1}, n)
+		VXORPS(count, count, count)
+		VCVTSI2SSQ(n, count, count)
+		bits := GP32()
+		MOVL(U32(math.Float32bits(1)), bits)
+		VMOVD(bits, one)
+		Load(Param("eps"), eps)
+	}
+	Label("row")
+	if normed {
+		p, n := GP64(), GP64()
+		MOVQ(x, p)
+		LEAQ(Mem{Base: pairs, Index: pairs, Scale: 1}, n)
+		squares := s.sixteenVectors()
+		for _, v := range squares {
+			s.zero(v)
+		}
+		s.sixteen(n, p, func(i int, at Mem) {
+			v := s.vec()
+			VMOVUPS(at, v)
+			VFMADD231PS(v, v, squares[i])
+		})
+		f := s.fold(squares, func(a, b, c Op) { VADDPS(a, b, c) })
+		VDIVSS(count, f, f)
+		VADDSS(eps, f, f)
+		VSQRTSS(f, f, f)
+		VDIVSS(f, one, f)
+		VBROADCASTSS(f, wide)
+	}
+	i := GP64()
+	XORQ(i, i)
+	second := func(p reg.GPVirtual) reg.GPVirtual {
+		q := GP64()
+		LEAQ(Mem{Base: p, Index: pairs, Scale: 4}, q)
+		return q
+	}
+	out1, x1 := second(out), second(x)
+	var weight1 reg.GPVirtual
+	if normed {
+		weight1 = second(weight)
+	}
+	at := func(p reg.GPVirtual) Mem { return Mem{Base: p, Index: i, Scale: 4} }
+	Label("pairs")
+	a, c, d, y0, y1 := s.vec(), s.vec(), s.vec(), s.vec(), s.vec()
+	if normed {
+		VMULPS(at(x), wide, a)
+		VMULPS(at(x1), wide, y0)
+		VMULPS(at(weight), a, a)
+		VMULPS(at(weight1), y0, y0)
+	} else {
+		VMOVUPS(at(x), a)
+		VMOVUPS(at(x1), y0)
+	}
+	VMOVUPS(at(cos), c)
+	VMOVUPS(at(sin), d)
+	s.rotated(a, c, d, y0, y1)
+	VMOVUPS(y0, at(out))
+	VMOVUPS(y1, at(out1))
+	ADDQ(U8(uint8(s.lanes)), i)
+	CMPQ(i, pairs)
+	JL(LabelRef("pairs"))
+	ADDQ(param("outStride"), out)
+	ADDQ(param("xStride"), x)
+	ADDQ(param("angleStride"), cos)
+	ADDQ(param("angleStride"), sin)
+	DECQ(param("rows"))
+	JNZ(LabelRef("row"))
+	finish()
+}
+
+// param is where a parameter lies in memory.
+func param(name string) Mem {
+	b, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return b.Addr
+}
+
+// rotated generates y0, y1 = fma(a, c, -(y0*d)), fma(a, d, y0*c).
+func (s isa) rotated(a, c, d, y0, y1 reg.VecVirtual) {
+	VMULPS(y0, c, y1)
+	VMULPS(y0, d, y0)
+	VFMSUB231PS(a, c, y0)
+	VFMADD231PS(a, d, y1)
 }
 
 // rotatePairs generates the same for neighbours: out[2i] and out[2i+1] from x[2i] and
