@@ -62,7 +62,7 @@ func matMulPackedFloatRows(out []float32, outStride int, w *Packed, r0, r1 int, 
 // The assembly is described where it is declared. Its strides are in bytes.
 type (
 	widenFunc  func(panel *float32, w *byte, wStride uintptr, k int)
-	tileFunc   func(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+	tileFunc   func(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 	directFunc func(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 )
 
@@ -210,18 +210,17 @@ func (p *floatProduct) panel(b0, b1, r, t0, t1, k, n int) {
 		b += tiles.blocks
 		at = unsafe.Add(at, tiles.blocks*n*rowBytes)
 	}
-	next := nextPanel{data: p.w.Data, size: size, at: b1*size + k*part, bytes: n * part, blocks: b1 - b0}
 	// Tiles are about equally wide: 7 tokens are 4 and 3, since one alone would have too few chains.
 	count := (t1 - t0 + maxFloatTokens - 1) / maxFloatTokens
 	width := (t1 - t0 + count - 1) / count
-	share := (n*part/count + 63) &^ 63
+	next := p.after(b0, b1, k, n, count*used)
 	for t := t0; t < t1; t += width {
-		next.fetch(share)
 		tokens := min(width, t1-t)
 		for i := range groups[:used] {
 			g := &groups[i]
+			ahead, lines := next.take()
 			g.tiles.byTokens[tokens-1](&p.out[t*p.outStride+g.r], uintptr(p.outStride)*4, g.panel,
-				&p.x[t*p.xStride+k], uintptr(p.xStride)*4, n, g.bias, k == 0)
+				&p.x[t*p.xStride+k], uintptr(p.xStride)*4, n, g.bias, k == 0, ahead, lines)
 		}
 	}
 }
@@ -234,26 +233,40 @@ type floatGroup struct {
 	r     int      // its first result
 }
 
-// nextPanel brings the weights of the panel that follows near while the present one is
-// multiplied: so many bytes of each block, the blocks size bytes apart.
+// nextPanel is the weights of the panel that follows, which are fetched in shares while the present one is multiplied: of
+// each block a run of bytes.
 type nextPanel struct {
-	data            []byte
-	size, at, bytes int
-	blocks          int
+	data   []byte // from the present run on
+	runs   int    // that are left
+	stride int    // from the beginning of a run to that of the next
+	size   int    // of a run
+	at     int    // what of the present run has been taken
+	share  int
 }
 
-func (p *nextPanel) fetch(share int) {
-	share = min(share, p.bytes)
-	if share == 0 {
-		return
+// after is what follows values [k, k+n) of blocks [b0, b1), in as many shares as there are calls.
+func (p *floatProduct) after(b0, b1, k, n, calls int) nextPanel {
+	stride, part := rowBlockSize(p.w.Format, p.w.In), PackedRows*p.w.Format.Bytes
+	runs, size, first := b1-b0, n*part, b1*stride+k*part
+	if n == p.w.In { // one after the other
+		size, runs = runs*size, 1
 	}
-	for j := range p.blocks {
-		if at := p.at + j*p.size; at+share <= len(p.data) {
-			fetchLines(&p.data[at], share)
-		}
+	share := (size/max(1, calls/runs) + 64) &^ 63
+	return nextPanel{data: p.w.Data[min(first, len(p.w.Data)):], runs: runs, stride: stride, size: size, share: share}
+}
+
+// take returns where the next share begins, and its number of lines.
+func (p *nextPanel) take() (from *byte, lines int) {
+	n := min(p.share, p.size-p.at, len(p.data)-p.at)
+	if n <= 0 || p.runs == 0 {
+		return nil, 0
 	}
-	p.at += share
-	p.bytes -= share
+	from = &p.data[p.at]
+	if p.at += n; p.at == p.size {
+		p.data, p.at = p.data[min(p.stride, len(p.data)):], 0
+		p.runs--
+	}
+	return from, (n + 63) / 64
 }
 
 func (p *floatProduct) biasAt(r int) *float32 {

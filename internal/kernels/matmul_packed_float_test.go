@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/minfer/minfer/internal/quant"
 )
@@ -150,6 +151,43 @@ func TestPackedFloatAllocatesNothing(t *testing.T) {
 			}
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", tier, n)
+		}
+	}
+}
+
+// TestNextPanel: the shares of calls are the weights that follow, none twice.
+func TestNextPanel(t *testing.T) {
+	const in, blocks = 48, 11
+	w := &Packed{In: in, Format: mustPack(t, randWeight(t, "F16", in, 16, 1)).Format, Data: make([]byte, blocks*in*PackedRows*2)}
+	for _, c := range []struct{ b0, b1, k, n, calls, bytes int }{
+		{0, 4, 0, in, 10, 4 * in * 32},   // whole rows
+		{4, 8, 0, in, 1, 3 * in * 32},    // of which there are fewer
+		{8, 11, 0, in, 5, 0},             // or none
+		{0, 3, 16, 32, 30, 3 * 32 * 32},  // parts of rows
+		{8, 10, 16, 32, 30, 32 * 32},     // of fewer blocks
+		{0, 3, 0, 16, 2, 2 * 16 * 32},    // more blocks than calls
+		{0, 8, 0, in, 1000, 3 * in * 32}, // more calls than lines
+	} {
+		p := floatProduct{w: w}
+		next := p.after(c.b0, c.b1, c.k, c.n, c.calls)
+		seen := make([]bool, len(w.Data))
+		taken := 0
+		for range c.calls {
+			from, lines := next.take()
+			if from == nil {
+				continue
+			}
+			at := int(uintptr(unsafe.Pointer(from)) - uintptr(unsafe.Pointer(&w.Data[0])))
+			for i := at; i < min(at+64*lines, len(w.Data)); i++ {
+				if row := i % (in * 32); row < c.k*32 || row >= (c.k+c.n)*32 || i < c.b1*in*32 || seen[i] {
+					t.Fatalf("%+v: byte %d is not to be fetched, or twice", c, i)
+				}
+				seen[i] = true
+				taken++
+			}
+		}
+		if taken != c.bytes {
+			t.Errorf("%+v: %d bytes", c, taken)
 		}
 	}
 }

@@ -169,95 +169,95 @@ func direct4x5BF16AVX512(out *float32, outStride uintptr, w *byte, wStride uintp
 //go:noescape
 func direct4x6BF16AVX512(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 
-// tile4x1AVX512 multiplies k columns of 4 widened blocks with one token. It starts from zero if first, else from out.
+// tile4x1AVX512 multiplies k columns of 4 widened blocks with one token. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile4x1AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile4x1AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile4x2AVX512 multiplies k columns of 4 widened blocks with 2 tokens. It starts from zero if first, else from out.
+// tile4x2AVX512 multiplies k columns of 4 widened blocks with 2 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile4x2AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile4x2AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile4x3AVX512 multiplies k columns of 4 widened blocks with 3 tokens. It starts from zero if first, else from out.
+// tile4x3AVX512 multiplies k columns of 4 widened blocks with 3 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile4x3AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile4x3AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile4x4AVX512 multiplies k columns of 4 widened blocks with 4 tokens. It starts from zero if first, else from out.
+// tile4x4AVX512 multiplies k columns of 4 widened blocks with 4 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile4x4AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile4x4AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile4x5AVX512 multiplies k columns of 4 widened blocks with 5 tokens. It starts from zero if first, else from out.
+// tile4x5AVX512 multiplies k columns of 4 widened blocks with 5 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile4x5AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile4x5AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile4x6AVX512 multiplies k columns of 4 widened blocks with 6 tokens. It starts from zero if first, else from out.
+// tile4x6AVX512 multiplies k columns of 4 widened blocks with 6 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile4x6AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile4x6AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile2x1AVX512 multiplies k columns of 2 widened blocks with one token. It starts from zero if first, else from out.
+// tile2x1AVX512 multiplies k columns of 2 widened blocks with one token. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile2x1AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile2x1AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile2x2AVX512 multiplies k columns of 2 widened blocks with 2 tokens. It starts from zero if first, else from out.
+// tile2x2AVX512 multiplies k columns of 2 widened blocks with 2 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile2x2AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile2x2AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile2x3AVX512 multiplies k columns of 2 widened blocks with 3 tokens. It starts from zero if first, else from out.
+// tile2x3AVX512 multiplies k columns of 2 widened blocks with 3 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile2x3AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile2x3AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile2x4AVX512 multiplies k columns of 2 widened blocks with 4 tokens. It starts from zero if first, else from out.
+// tile2x4AVX512 multiplies k columns of 2 widened blocks with 4 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile2x4AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile2x4AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile2x5AVX512 multiplies k columns of 2 widened blocks with 5 tokens. It starts from zero if first, else from out.
+// tile2x5AVX512 multiplies k columns of 2 widened blocks with 5 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile2x5AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile2x5AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile2x6AVX512 multiplies k columns of 2 widened blocks with 6 tokens. It starts from zero if first, else from out.
+// tile2x6AVX512 multiplies k columns of 2 widened blocks with 6 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile2x6AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile2x6AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x1AVX512 multiplies k columns of one widened block with one token. It starts from zero if first, else from out.
+// tile1x1AVX512 multiplies k columns of one widened block with one token. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x1AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x1AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x2AVX512 multiplies k columns of one widened block with 2 tokens. It starts from zero if first, else from out.
+// tile1x2AVX512 multiplies k columns of one widened block with 2 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x2AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x2AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x3AVX512 multiplies k columns of one widened block with 3 tokens. It starts from zero if first, else from out.
+// tile1x3AVX512 multiplies k columns of one widened block with 3 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x3AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x3AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x4AVX512 multiplies k columns of one widened block with 4 tokens. It starts from zero if first, else from out.
+// tile1x4AVX512 multiplies k columns of one widened block with 4 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x4AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x4AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x5AVX512 multiplies k columns of one widened block with 5 tokens. It starts from zero if first, else from out.
+// tile1x5AVX512 multiplies k columns of one widened block with 5 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x5AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x5AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x6AVX512 multiplies k columns of one widened block with 6 tokens. It starts from zero if first, else from out.
+// tile1x6AVX512 multiplies k columns of one widened block with 6 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x6AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x6AVX512(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
 // widen1F32AVX2 fills a panel with k values of each row of one block, wStride bytes apart, as float32.
 //
@@ -379,37 +379,32 @@ func direct1x5BF16AVX2(out *float32, outStride uintptr, w *byte, wStride uintptr
 //go:noescape
 func direct1x6BF16AVX2(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 
-// tile1x1AVX2 multiplies k columns of one widened block with one token. It starts from zero if first, else from out.
+// tile1x1AVX2 multiplies k columns of one widened block with one token. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x1AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x1AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x2AVX2 multiplies k columns of one widened block with 2 tokens. It starts from zero if first, else from out.
+// tile1x2AVX2 multiplies k columns of one widened block with 2 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x2AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x2AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x3AVX2 multiplies k columns of one widened block with 3 tokens. It starts from zero if first, else from out.
+// tile1x3AVX2 multiplies k columns of one widened block with 3 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x3AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x3AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x4AVX2 multiplies k columns of one widened block with 4 tokens. It starts from zero if first, else from out.
+// tile1x4AVX2 multiplies k columns of one widened block with 4 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x4AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x4AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x5AVX2 multiplies k columns of one widened block with 5 tokens. It starts from zero if first, else from out.
+// tile1x5AVX2 multiplies k columns of one widened block with 5 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x5AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x5AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x6AVX2 multiplies k columns of one widened block with 6 tokens. It starts from zero if first, else from out.
+// tile1x6AVX2 multiplies k columns of one widened block with 6 tokens. It starts from zero if first, else from out, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x6AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
-
-// fetchLines asks for n bytes from p on to be brought to the second-level cache.
-//
-//go:noescape
-func fetchLines(p *byte, n int)
+func tile1x6AVX2(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)

@@ -449,40 +449,35 @@ func direct1x6BF16NEON(out *float32, outStride uintptr, w *byte, wStride uintptr
 //go:noescape
 func direct4x1BF16NEON(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 
-// tile1x1NEON multiplies a panel of one block with k values of one token, and adds that to out unless it is the first.
+// tile1x1NEON multiplies a panel of one block with k values of one token, adds that to out unless it is the first, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x1NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x1NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x2NEON multiplies a panel of one block with k values of 2 tokens, and adds that to out unless it is the first.
+// tile1x2NEON multiplies a panel of one block with k values of 2 tokens, adds that to out unless it is the first, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x2NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x2NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x3NEON multiplies a panel of one block with k values of 3 tokens, and adds that to out unless it is the first.
+// tile1x3NEON multiplies a panel of one block with k values of 3 tokens, adds that to out unless it is the first, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x3NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x3NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x4NEON multiplies a panel of one block with k values of 4 tokens, and adds that to out unless it is the first.
+// tile1x4NEON multiplies a panel of one block with k values of 4 tokens, adds that to out unless it is the first, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x4NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x4NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x5NEON multiplies a panel of one block with k values of 5 tokens, and adds that to out unless it is the first.
+// tile1x5NEON multiplies a panel of one block with k values of 5 tokens, adds that to out unless it is the first, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x5NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
+func tile1x5NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
-// tile1x6NEON multiplies a panel of one block with k values of 6 tokens, and adds that to out unless it is the first.
+// tile1x6NEON multiplies a panel of one block with k values of 6 tokens, adds that to out unless it is the first, and fetches so many lines from ahead on.
 //
 //go:noescape
-func tile1x6NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
-
-// fetchLines asks for n bytes from p on to be brought to the second-level cache.
-//
-//go:noescape
-func fetchLines(p *byte, n int)
+func tile1x6NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
 
 // addNEON sets each of n values of out.
 //

@@ -22229,8 +22229,8 @@ store:
 	WORD $0x3d803c4f // str q15, [x2, #240]
 	RET
 
-// func tile1x1NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
-TEXT ·tile1x1NEON(SB), NOSPLIT, $0-57
+// func tile1x1NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
+TEXT ·tile1x1NEON(SB), NOSPLIT, $0-80
 	MOVD out+0(FP), R0
 	MOVD outStride+8(FP), R1
 	MOVD panel+16(FP), R14
@@ -22240,6 +22240,8 @@ TEXT ·tile1x1NEON(SB), NOSPLIT, $0-57
 	MOVD bias+48(FP), R7
 	MOVBU first+56(FP), R3
 	MOVD R4, R8
+	MOVD ahead+64(FP), R4
+	MOVD lines+72(FP), R5
 	CBNZ R3, first
 	MOVD R0, R2
 	WORD $0xad400440 // ldp q0, q1, [x2]
@@ -22257,6 +22259,12 @@ begin:
 	BLT few
 
 four:
+	SUBS $1, R5, R5
+	BLT fetched
+	PRFM (R4), PLDL2KEEP
+	ADD $64, R4, R4
+
+fetched:
 	WORD $0x3cc10504 // ldr q4, [x8], #16
 	WORD $0xad4019c5 // ldp q5, q6, [x14]
 	WORD $0x4f8410a0 // fmla v0.4s, v5.4s, v4.s[0]
@@ -22321,8 +22329,8 @@ store:
 	WORD $0x3d800c43 // str q3, [x2, #48]
 	RET
 
-// func tile1x2NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
-TEXT ·tile1x2NEON(SB), NOSPLIT, $0-57
+// func tile1x2NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
+TEXT ·tile1x2NEON(SB), NOSPLIT, $0-80
 	MOVD out+0(FP), R0
 	MOVD outStride+8(FP), R1
 	MOVD panel+16(FP), R14
@@ -22333,6 +22341,8 @@ TEXT ·tile1x2NEON(SB), NOSPLIT, $0-57
 	MOVBU first+56(FP), R3
 	MOVD R4, R8
 	ADD R5, R8, R9
+	MOVD ahead+64(FP), R4
+	MOVD lines+72(FP), R5
 	CBNZ R3, first
 	MOVD R0, R2
 	WORD $0xad400440 // ldp q0, q1, [x2]
@@ -22357,6 +22367,12 @@ begin:
 	BLT few
 
 four:
+	SUBS $1, R5, R5
+	BLT fetched
+	PRFM (R4), PLDL2KEEP
+	ADD $64, R4, R4
+
+fetched:
 	WORD $0x3cc10508 // ldr q8, [x8], #16
 	WORD $0x3cc10529 // ldr q9, [x9], #16
 	WORD $0xad402dca // ldp q10, q11, [x14]
@@ -22452,8 +22468,8 @@ store:
 	WORD $0x3d800c47 // str q7, [x2, #48]
 	RET
 
-// func tile1x3NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
-TEXT ·tile1x3NEON(SB), NOSPLIT, $0-57
+// func tile1x3NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
+TEXT ·tile1x3NEON(SB), NOSPLIT, $0-80
 	MOVD out+0(FP), R0
 	MOVD outStride+8(FP), R1
 	MOVD panel+16(FP), R14
@@ -22465,6 +22481,8 @@ TEXT ·tile1x3NEON(SB), NOSPLIT, $0-57
 	MOVD R4, R8
 	ADD R5, R8, R9
 	ADD R5, R9, R10
+	MOVD ahead+64(FP), R4
+	MOVD lines+72(FP), R5
 	CBNZ R3, first
 	MOVD R0, R2
 	WORD $0xad400440 // ldp q0, q1, [x2]
@@ -22496,6 +22514,12 @@ begin:
 	BLT few
 
 four:
+	SUBS $1, R5, R5
+	BLT fetched
+	PRFM (R4), PLDL2KEEP
+	ADD $64, R4, R4
+
+fetched:
 	WORD $0x3cc1050c // ldr q12, [x8], #16
 	WORD $0x3cc1052d // ldr q13, [x9], #16
 	WORD $0x3cc1054e // ldr q14, [x10], #16
@@ -22622,8 +22646,8 @@ store:
 	WORD $0x3d800c4b // str q11, [x2, #48]
 	RET
 
-// func tile1x4NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
-TEXT ·tile1x4NEON(SB), NOSPLIT, $0-57
+// func tile1x4NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
+TEXT ·tile1x4NEON(SB), NOSPLIT, $0-80
 	MOVD out+0(FP), R0
 	MOVD outStride+8(FP), R1
 	MOVD panel+16(FP), R14
@@ -22636,6 +22660,8 @@ TEXT ·tile1x4NEON(SB), NOSPLIT, $0-57
 	ADD R5, R8, R9
 	ADD R5, R9, R10
 	ADD R5, R10, R11
+	MOVD ahead+64(FP), R4
+	MOVD lines+72(FP), R5
 	CBNZ R3, first
 	MOVD R0, R2
 	WORD $0xad400440 // ldp q0, q1, [x2]
@@ -22674,6 +22700,12 @@ begin:
 	BLT few
 
 four:
+	SUBS $1, R5, R5
+	BLT fetched
+	PRFM (R4), PLDL2KEEP
+	ADD $64, R4, R4
+
+fetched:
 	WORD $0x3cc10510 // ldr q16, [x8], #16
 	WORD $0x3cc10531 // ldr q17, [x9], #16
 	WORD $0x3cc10552 // ldr q18, [x10], #16
@@ -22831,8 +22863,8 @@ store:
 	WORD $0x3d800c4f // str q15, [x2, #48]
 	RET
 
-// func tile1x5NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
-TEXT ·tile1x5NEON(SB), NOSPLIT, $0-57
+// func tile1x5NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
+TEXT ·tile1x5NEON(SB), NOSPLIT, $0-80
 	MOVD out+0(FP), R0
 	MOVD outStride+8(FP), R1
 	MOVD panel+16(FP), R14
@@ -22846,6 +22878,8 @@ TEXT ·tile1x5NEON(SB), NOSPLIT, $0-57
 	ADD R5, R9, R10
 	ADD R5, R10, R11
 	ADD R5, R11, R12
+	MOVD ahead+64(FP), R4
+	MOVD lines+72(FP), R5
 	CBNZ R3, first
 	MOVD R0, R2
 	WORD $0xad400440 // ldp q0, q1, [x2]
@@ -22891,6 +22925,12 @@ begin:
 	BLT few
 
 four:
+	SUBS $1, R5, R5
+	BLT fetched
+	PRFM (R4), PLDL2KEEP
+	ADD $64, R4, R4
+
+fetched:
 	WORD $0x3cc10514 // ldr q20, [x8], #16
 	WORD $0x3cc10535 // ldr q21, [x9], #16
 	WORD $0x3cc10556 // ldr q22, [x10], #16
@@ -23079,8 +23119,8 @@ store:
 	WORD $0x3d800c53 // str q19, [x2, #48]
 	RET
 
-// func tile1x6NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)
-TEXT ·tile1x6NEON(SB), NOSPLIT, $0-57
+// func tile1x6NEON(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)
+TEXT ·tile1x6NEON(SB), NOSPLIT, $0-80
 	MOVD out+0(FP), R0
 	MOVD outStride+8(FP), R1
 	MOVD panel+16(FP), R14
@@ -23095,6 +23135,8 @@ TEXT ·tile1x6NEON(SB), NOSPLIT, $0-57
 	ADD R5, R10, R11
 	ADD R5, R11, R12
 	ADD R5, R12, R13
+	MOVD ahead+64(FP), R4
+	MOVD lines+72(FP), R5
 	CBNZ R3, first
 	MOVD R0, R2
 	WORD $0xad400440 // ldp q0, q1, [x2]
@@ -23147,6 +23189,12 @@ begin:
 	BLT few
 
 four:
+	SUBS $1, R5, R5
+	BLT fetched
+	PRFM (R4), PLDL2KEEP
+	ADD $64, R4, R4
+
+fetched:
 	WORD $0x3cc10518 // ldr q24, [x8], #16
 	WORD $0x3cc10539 // ldr q25, [x9], #16
 	WORD $0x3cc1055a // ldr q26, [x10], #16
@@ -23364,18 +23412,6 @@ store:
 	WORD $0x3d800455 // str q21, [x2, #16]
 	WORD $0x3d800856 // str q22, [x2, #32]
 	WORD $0x3d800c57 // str q23, [x2, #48]
-	RET
-
-// func fetchLines(p *byte, n int)
-TEXT ·fetchLines(SB), NOSPLIT, $0-16
-	MOVD p+0(FP), R0
-	MOVD n+8(FP), R1
-
-line:
-	PRFM (R0), PLDL2KEEP
-	ADD $64, R0, R0
-	SUBS $64, R1, R1
-	BGT line
 	RET
 
 // func addNEON(out *float32, a *float32, b *float32, n int)

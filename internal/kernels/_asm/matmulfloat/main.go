@@ -60,24 +60,7 @@ func main() {
 			}
 		}
 	}
-	fetch()
 	Generate()
-}
-
-// fetch generates what brings weights near while something else is computed.
-func fetch() {
-	TEXT("fetchLines", NOSPLIT, "func(p *byte, n int)")
-	Doc("fetchLines asks for n bytes from p on to be brought to the second-level cache.")
-	Pragma("noescape")
-	p, n := load64("p"), load64("n")
-	Label("line")
-	SUBQ(Imm(64), n)
-	JL(LabelRef("done"))
-	PREFETCHT1(Mem{Base: p})
-	ADDQ(Imm(64), p)
-	JMP(LabelRef("line"))
-	Label("done")
-	RET()
 }
 
 func (s isa) vec() reg.VecVirtual {
@@ -234,8 +217,8 @@ func (s isa) widen(format string, blocks int) {
 func (s isa) tile(blocks, cols int) {
 	const unroll = 4
 	name := fmt.Sprintf("tile%dx%d%s", blocks, cols, s.name)
-	TEXT(name, NOSPLIT, "func(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool)")
-	Doc(fmt.Sprintf("%s multiplies k columns of %s with %s. It starts from zero if first, else from out.", name, plural(blocks, "widened block"), plural(cols, "token")))
+	TEXT(name, NOSPLIT, "func(out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int)")
+	Doc(fmt.Sprintf("%s multiplies k columns of %s with %s. It starts from zero if first, else from out, and fetches so many lines from ahead on.", name, plural(blocks, "widened block"), plural(cols, "token")))
 	Pragma("noescape")
 	per := blocks * s.perBlock()
 	acc := s.vecs(per * cols)
@@ -255,14 +238,33 @@ func (s isa) tile(blocks, cols int) {
 		s.zero(a)
 	}
 	Label("start")
+	// Lines are fetched a few at a time, while there is much to multiply: many at once would fill the buffers through which
+	// the panel comes.
+	ahead, lines := load64("ahead"), load64("lines")
+	fetch := func() {
+		DECQ(lines)
+		JL(LabelRef("fetched"))
+		PREFETCHT1(Mem{Base: ahead})
+		ADDQ(I32(64), ahead)
+		Label("fetched")
+	}
 	// The results of the next tile lie in as many other rows, of which hardware sees too
 	// little to fetch them in time.
 	if cols == maxCols {
-		next := newStrided(load64("out"), load64("outStride"), 2*cols)
-		for c := range cols {
+		stride, next, rows := load64("outStride"), GP64(), GP64()
+		IMUL3Q(I32(cols), stride, next)
+		ADDQ(load64("out"), next)
+		MOVQ(I32(cols), rows)
+		weights := fetch
+		fetch = func() {
+			weights()
+			DECQ(rows)
+			JL(LabelRef("ready"))
 			for line := 0; line < blocks*blockRows*4; line += 64 {
-				PREFETCHT0(next.at(cols+c, line))
+				PREFETCHT0(Mem{Base: next, Disp: line})
 			}
+			ADDQ(stride, next)
+			Label("ready")
 		}
 	}
 	panel, k := load64("panel"), load64("k")
@@ -281,6 +283,7 @@ func (s isa) tile(blocks, cols int) {
 	Label("four")
 	SUBQ(I32(unroll), k)
 	JL(LabelRef("last"))
+	fetch()
 	step(unroll)
 	JMP(LabelRef("four"))
 	Label("last")

@@ -12,6 +12,7 @@ type multiplier struct {
 	xs             []vec // four factors of each token
 	pool           []vec // for blocks' elements
 	used           int
+	fetches        bool  // R5 lines from R4 on, one with four elements
 	x, w           []int // registers of pointers to either
 }
 
@@ -90,6 +91,13 @@ func (m *multiplier) loop(steps x, four, few, one, done string) {
 	m.ins("SUBS $4, R%d, R%d", steps, steps)
 	m.ins("BLT %s", few)
 	m.label(four)
+	if m.fetches {
+		m.ins("SUBS $1, R5, R5")
+		m.ins("BLT fetched")
+		m.ins("PRFM (R4), PLDL2KEEP")
+		m.add(64, 4)
+		m.label("fetched")
+	}
 	for t := range m.tokens {
 		m.next("q", m.xs[t], x(m.x[t]))
 	}
@@ -157,19 +165,6 @@ func (p *program) floats() {
 	for tokens := 1; tokens <= 6; tokens++ {
 		p.floatTile(tokens)
 	}
-	p.fetchLines()
-}
-
-func (p *program) fetchLines() {
-	f := p.text("fetchLines", "asks for n bytes from p on to be brought to the second-level cache.", "p *byte, n int", "")
-	f.arg("p", 0)
-	f.arg("n", 1)
-	f.label("line")
-	f.ins("PRFM (R0), PLDL2KEEP")
-	f.add(64, 0)
-	f.ins("SUBS $64, R1, R1")
-	f.ins("BGT line")
-	f.ret()
 }
 
 func (p *program) widen(kind string) {
@@ -234,8 +229,8 @@ func (p *program) direct(kind string, n, blocks int) {
 // floatTile multiplies a part of the values of a block, already widened, with those of some
 // tokens.
 func (p *program) floatTile(n int) {
-	f := p.text(fmt.Sprintf("tile1x%dNEON", n), "multiplies a panel of one block with k values of "+tokens(n)+", and adds that to out unless it is the first.",
-		"out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool", "")
+	f := p.text(fmt.Sprintf("tile1x%dNEON", n), "multiplies a panel of one block with k values of "+tokens(n)+", adds that to out unless it is the first, and fetches so many lines from ahead on.",
+		"out *float32, outStride uintptr, panel *float32, x *float32, xStride uintptr, k int, bias *float32, first bool, ahead *byte, lines int", "")
 	m := newMultiplier(f, "F32", n, 1, tokenRegs(n), blockRegs(1))
 	for _, a := range []struct {
 		name string
@@ -244,6 +239,9 @@ func (p *program) floatTile(n int) {
 		f.arg(a.name, a.reg)
 	}
 	m.pointers(4, 5, m.x)
+	f.arg("ahead", 4)
+	f.arg("lines", 5)
+	m.fetches = true
 	f.ins("CBNZ R3, first")
 	m.sums(0, 1, 2, f.loadAll)
 	f.ins("B begin")
