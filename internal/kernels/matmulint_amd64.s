@@ -1380,10 +1380,9 @@ TEXT ·vec512Q4_0x1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z21
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS     (AX), Z23
@@ -1447,16 +1446,24 @@ block:
 	VADDPS        Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1973,10 +1980,9 @@ TEXT ·vec512Q4_1x1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z20
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS        (AX), Z23
@@ -2042,16 +2048,24 @@ block:
 	VADDPS           Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2587,10 +2601,9 @@ TEXT ·vec512Q5_0x1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z20
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS     (AX), Z23
@@ -2673,16 +2686,24 @@ block:
 	VADDPS        Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3285,10 +3306,9 @@ TEXT ·vec512Q5_1x1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z19
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS        (AX), Z23
@@ -3373,16 +3393,24 @@ block:
 	VADDPS           Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3998,10 +4026,9 @@ TEXT ·vec512Q8_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS     (AX), Z23
@@ -4073,16 +4100,24 @@ block:
 	VADDPS        Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4615,11 +4650,10 @@ TEXT ·vec512Q2_Kx1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z15
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	MOVQ       R15, R14
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   R15, R14
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS (AX), Z19
@@ -4699,16 +4733,24 @@ inner:
 	VADDPS           Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -5360,11 +5402,10 @@ TEXT ·vec512Q3_Kx1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z18
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	MOVQ       R15, R14
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   R15, R14
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS (AX), Z21
@@ -5452,16 +5493,24 @@ inner:
 	VADDPS        Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -6125,10 +6174,9 @@ TEXT ·vec512Q4_Kx1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z18
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS (AX), Z21
@@ -6206,16 +6254,24 @@ inner:
 	VADDPS           Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -6799,10 +6855,9 @@ TEXT ·vec512Q5_Kx1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z17
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS (AX), Z21
@@ -6899,16 +6954,24 @@ inner:
 	VADDPS           Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -7576,11 +7639,10 @@ TEXT ·vec512Q6_Kx1(SB), NOSPLIT, $0-64
 	VPBROADCASTD R13, Z18
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	MOVQ       R15, R14
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   R15, R14
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS (AX), Z21
@@ -7681,16 +7743,24 @@ inner:
 	VADDPS        Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -8407,10 +8477,9 @@ TEXT ·vec512IQ4_NLx1(SB), NOSPLIT, $0-64
 	VBROADCASTI32X4 nonLinear4Biased<>+0(SB), Z19
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS     (AX), Z23
@@ -8482,16 +8551,24 @@ block:
 	VADDPS        Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -9035,10 +9112,9 @@ TEXT ·vec512IQ4_XSx1(SB), NOSPLIT, $0-64
 	VBROADCASTI32X4 nonLinear4Biased<>+0(SB), Z18
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VCVTPH2PS (AX), Z22
@@ -9119,16 +9195,24 @@ inner:
 	VADDPS        Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -9710,10 +9794,9 @@ TEXT ·vec512MXFP4x1(SB), NOSPLIT, $0-64
 	VPBROADCASTD    R13, Z20
 
 rows:
-	VPXORD     Z0, Z0, Z0
-	MOVQ       R9, BX
-	PREFETCHT0 768(CX)
-	MOVQ       SI, R10
+	VPXORD Z0, Z0, Z0
+	MOVQ   R9, BX
+	MOVQ   SI, R10
 
 block:
 	VPMOVZXBD     (AX), Z23
@@ -9791,16 +9874,24 @@ block:
 	VADDPS        Z3, Z0, Z0
 
 store:
-	MOVQ    CX, R12
-	VMOVUPS Z0, (R12)
-	ADDQ    $0x00000040, CX
-	TESTQ   DX, DX
-	JZ      next
-	ADDQ    $0x00000040, DX
+	TESTQ    $0x0000003f, CX
+	JNZ      aroundNear
+	VMOVNTPS Z0, (CX)
+	JMP      aroundDone
+
+aroundNear:
+	VMOVUPS Z0, (CX)
+
+aroundDone:
+	ADDQ  $0x00000040, CX
+	TESTQ DX, DX
+	JZ    next
+	ADDQ  $0x00000040, DX
 
 next:
 	DECQ DI
 	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -13937,14 +14028,13 @@ TEXT ·vecAVX2Q4_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -14086,8 +14176,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -14096,12 +14193,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -14586,14 +14691,13 @@ TEXT ·vecAVX2Q4_1x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -14739,8 +14843,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -14749,12 +14860,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -15249,14 +15368,13 @@ TEXT ·vecAVX2Q5_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -15464,8 +15582,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -15474,12 +15599,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -16065,14 +16198,13 @@ TEXT ·vecAVX2Q5_1x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -16284,8 +16416,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -16294,12 +16433,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -16895,14 +17042,13 @@ TEXT ·vecAVX2Q8_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -17094,8 +17240,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -17104,12 +17257,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -17689,15 +17850,14 @@ TEXT ·vecAVX2Q2_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	MOVQ       sums16+16(FP), R14
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   sums16+16(FP), R14
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -17895,8 +18055,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -17905,12 +18072,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -18520,15 +18695,14 @@ TEXT ·vecAVX2Q3_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	MOVQ       sums16+16(FP), R14
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   sums16+16(FP), R14
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -18766,8 +18940,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -18776,12 +18957,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -19444,14 +19633,13 @@ TEXT ·vecAVX2Q4_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -19618,8 +19806,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -19628,12 +19823,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -20173,14 +20376,13 @@ TEXT ·vecAVX2Q5_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -20413,8 +20615,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -20423,12 +20632,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -21069,15 +21286,14 @@ TEXT ·vecAVX2Q6_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	MOVQ       sums16+16(FP), R14
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   sums16+16(FP), R14
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -21325,8 +21541,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -21335,12 +21558,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -22012,14 +22243,13 @@ TEXT ·vecAVX2IQ4_NLx1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 nonLinear4Plus0<>+0(SB), Y14
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -22219,8 +22449,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -22229,12 +22466,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -22822,14 +23067,13 @@ TEXT ·vecAVX2IQ4_XSx1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 nonLinear4Plus0<>+0(SB), Y14
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -23044,8 +23288,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -23054,12 +23305,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -23683,14 +23942,13 @@ TEXT ·vecAVX2MXFP4x1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 e2m1DoubledPlus16<>+0(SB), Y14
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -23864,8 +24122,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -23874,12 +24139,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -26288,14 +26561,13 @@ TEXT ·vecVNNIQ4_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -26465,8 +26737,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -26475,12 +26754,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -27041,14 +27328,13 @@ TEXT ·vecVNNIQ4_1x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -27222,8 +27508,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -27232,12 +27525,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -27808,14 +28109,13 @@ TEXT ·vecVNNIQ5_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -28051,8 +28351,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -28061,12 +28368,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -28728,14 +29043,13 @@ TEXT ·vecVNNIQ5_1x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -28975,8 +29289,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -28985,12 +29306,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -29662,14 +29991,13 @@ TEXT ·vecVNNIQ8_0x1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -29829,8 +30157,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -29839,12 +30174,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -31056,15 +31399,14 @@ TEXT ·vecVNNIQ3_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	MOVQ       sums16+16(FP), R14
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   sums16+16(FP), R14
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -31330,8 +31672,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -31340,12 +31689,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -32084,14 +32441,13 @@ TEXT ·vecVNNIQ4_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -32286,8 +32642,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -32296,12 +32659,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -32917,14 +33288,13 @@ TEXT ·vecVNNIQ5_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -33185,8 +33555,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -33195,12 +33572,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -33917,15 +34302,14 @@ TEXT ·vecVNNIQ6_Kx1(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R8
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	MOVQ       sums16+16(FP), R14
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   sums16+16(FP), R14
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -34197,8 +34581,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -34207,12 +34598,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -34967,14 +35366,13 @@ TEXT ·vecVNNIIQ4_NLx1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 nonLinear4Plus128<>+0(SB), Y14
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -35158,8 +35556,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -35168,12 +35573,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -35745,14 +36158,13 @@ TEXT ·vecVNNIIQ4_XSx1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 nonLinear4Plus128<>+0(SB), Y14
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	MOVQ      R9, R12
@@ -35951,8 +36363,15 @@ inner:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -35961,12 +36380,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -36574,14 +37001,13 @@ TEXT ·vecVNNIMXFP4x1(SB), NOSPLIT, $0-64
 	VBROADCASTI128 e2m1DoubledPlus128<>+0(SB), Y14
 
 rows:
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       acts+8(FP), BX
-	PREFETCHT0 768(CX)
-	MOVQ       AX, R13
-	MOVQ       AX, R9
-	MOVQ       AX, R15
-	MOVQ       blocks+40(FP), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   acts+8(FP), BX
+	MOVQ   AX, R13
+	MOVQ   AX, R9
+	MOVQ   AX, R15
+	MOVQ   blocks+40(FP), R10
 
 block:
 	VPBROADCASTD 36(BX), Y4
@@ -36781,8 +37207,15 @@ block:
 	ADDQ         $0x20, DX
 
 store0:
-	MOVQ    CX, R12
-	VMOVUPS Y0, (R12)
+	TESTQ    $0x0000001f, CX
+	JNZ      store0Near
+	VMOVNTPS Y0, (CX)
+	JMP      store0Done
+
+store0Near:
+	VMOVUPS Y0, (CX)
+
+store0Done:
 	ADDQ    $0x20, CX
 	TESTQ   DX, DX
 	JZ      store1
@@ -36791,12 +37224,20 @@ store0:
 	ADDQ    $0x20, DX
 
 store1:
-	MOVQ    CX, R12
-	VMOVUPS Y1, (R12)
-	ADDQ    $0x20, CX
-	MOVQ    R13, AX
-	DECQ    DI
-	JNZ     rows
+	TESTQ    $0x0000001f, CX
+	JNZ      store1Near
+	VMOVNTPS Y1, (CX)
+	JMP      store1Done
+
+store1Near:
+	VMOVUPS Y1, (CX)
+
+store1Done:
+	ADDQ $0x20, CX
+	MOVQ R13, AX
+	DECQ DI
+	JNZ  rows
+	SFENCE
 	VZEROUPPER
 	RET
 

@@ -411,7 +411,7 @@ func halves256(f *format, start, head, body, end func()) {
 	})
 }
 
-// wholes256 is halves256 for a body that takes both halves.
+// wholes256 is halves256 for a body that takes both halves, and stores around the caches.
 func wholes256(f *format, start, head, body, end func()) {
 	rowLoop(func() {
 		start()
@@ -421,7 +421,7 @@ func wholes256(f *format, start, head, body, end func()) {
 		blocks256(f, head, body)
 		end()
 		op("MOVQ", regQuants, regW)
-	})
+	}, fence)
 }
 
 // blocks256 runs body for every block, and head before each super-block.
@@ -459,7 +459,7 @@ func start256(group int) {
 }
 
 // store256 adds the bias and stores the sums of half a row block, then steps on.
-func store256(acc []reg.VecPhysical, tmp reg.VecPhysical, label string) {
+func store256(acc []reg.VecPhysical, tmp reg.VecPhysical, label string, around bool) {
 	op("TESTQ", regBias, regBias)
 	build.JZ(operand.LabelRef(label))
 	op("VMOVUPS", mem(regBias, 0), tmp)
@@ -468,6 +468,11 @@ func store256(acc []reg.VecPhysical, tmp reg.VecPhysical, label string) {
 	}
 	op("ADDQ", imm(32), regBias)
 	build.Label(label)
+	if around {
+		storeAround(acc[0], 32, label)
+		op("ADDQ", imm(32), regOut)
+		return
+	}
 	op("MOVQ", regOut, regPtr)
 	for i, a := range acc {
 		op("VMOVUPS", a, mem(regPtr, 0))
@@ -515,7 +520,6 @@ func vec256(mode mode256, f *format, c int) {
 			}
 		})()
 		start256(f.group)
-		fetchResults(c)
 	}, each((*lanes256).head), func() {
 		fetching(regQuants, f.blockBytes(), func() {
 			for h := range f.groups() {
@@ -532,7 +536,7 @@ func vec256(mode mode256, f *format, c int) {
 			}
 		})
 		nextRecord(c, f.group)
-	}, each(func(l *lanes256) { store256(l.acc, l.s, fmt.Sprint("store", l.half)) }))
+	}, each(func(l *lanes256) { store256(l.acc, l.s, fmt.Sprint("store", l.half), c == 1) }))
 }
 
 func expand256(mode mode256, f *format) {
@@ -617,7 +621,7 @@ func tile256(mode mode256, group int, minimum, wide bool, c int) {
 		nextRecord(c, group)
 		op("DECQ", regLeft)
 		build.JNZ(operand.LabelRef("block"))
-		store256(l.acc, l.s, "store")
+		store256(l.acc, l.s, "store", false)
 		op("XORQ", imm(32), regHalf)
 		build.JNZ(operand.LabelRef("half"))
 		op("LEAQ", mem(regQuants, -32), regW)

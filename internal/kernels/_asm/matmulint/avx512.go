@@ -270,12 +270,15 @@ func blockLoop(f *format, head, body func()) {
 	build.JNZ(operand.LabelRef("block"))
 }
 
-// rowLoop runs body for every row block.
-func rowLoop(body func()) {
+// rowLoop runs body for every row block, and then such instructions.
+func rowLoop(body func(), last ...string) {
 	build.Label("rows")
 	body()
 	op("DECQ", regRows)
 	build.JNZ(operand.LabelRef("rows"))
+	for _, name := range last {
+		op(name)
+	}
 	op("VZEROUPPER")
 	build.RET()
 }
@@ -290,7 +293,7 @@ func byToken(regs []reg.VecPhysical, c int) [][]reg.VecPhysical {
 }
 
 // store512 adds the bias to the accumulators of each token and stores them.
-func store512(acc [][]reg.VecPhysical, tmp []reg.VecPhysical) {
+func store512(acc [][]reg.VecPhysical, tmp []reg.VecPhysical, store func([][]reg.VecPhysical)) {
 	op("TESTQ", regBias, regBias)
 	build.JZ(operand.LabelRef("store"))
 	for r := range acc[0] {
@@ -300,6 +303,11 @@ func store512(acc [][]reg.VecPhysical, tmp []reg.VecPhysical) {
 		}
 	}
 	build.Label("store")
+	store(acc)
+}
+
+// store stores the accumulators of each token.
+func store(acc [][]reg.VecPhysical) {
 	op("MOVQ", regOut, regPtr)
 	for i, token := range acc {
 		for r, a := range token {
@@ -384,12 +392,16 @@ func vec512(f *format, c int) {
 		panic("too many registers")
 	}
 	u.constants()
+	store, last := store, []string(nil)
+	if c == 1 {
+		store = func(acc [][]reg.VecPhysical) { storeAround(acc[0][0], 64, "around") }
+		last = []string{fence}
+	}
 	rowLoop(func() {
 		for _, a := range acc {
 			op("VPXORD", a, a, a)
 		}
 		firstRecord(f.group)
-		fetchResults(c)
 		blockLoop(f, u.head, func() {
 			fetching(regW, f.blockBytes(), func() {
 				u.scales()
@@ -410,9 +422,9 @@ func vec512(f *format, c int) {
 			op("ADDQ", operand.U32(f.blockBytes()), regW)
 			nextRecord(c, f.group)
 		})
-		store512(byToken(acc, c), tmp)
+		store512(byToken(acc, c), tmp, store)
 		nextRows(1)
-	})
+	}, last...)
 }
 
 // expand512 makes a function that expands weights: to unsigned quants with 128 added, as VPDPBUSD takes them, or
@@ -519,7 +531,7 @@ func tile512(group int, minimum bool, c int) {
 			}
 		}
 	}, func() {
-		store512(byToken(acc, c), tmp)
+		store512(byToken(acc, c), tmp, store)
 		nextRows(1)
 	})
 }
@@ -593,7 +605,7 @@ func pair512(group int, minimum bool) {
 			}
 		}
 	}, func() {
-		store512(byToken(zmm[:2*c], c), tmp)
+		store512(byToken(zmm[:2*c], c), tmp, store)
 		op("ADDQ", distance, regW) // the second row block lies before the next pair
 		nextRows(2)
 	})

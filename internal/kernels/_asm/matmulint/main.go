@@ -155,13 +155,20 @@ func fetching(base reg.Register, bytes int, body func()) {
 	}
 }
 
-// fetchResults asks for where results of one token are going to be written, a dozen row blocks ahead: stores that miss the
-// caches hold up the reading of weights.
-func fetchResults(c int) {
-	if c == 1 {
-		op("PREFETCHT0", mem(regOut, 768))
-	}
+// storeAround stores a vector of results around the caches if it is aligned there: bringing lines of results near, even in time, costs
+// the stream of weights a twentieth. The labels begin with a name. A function that does so ends with a fence.
+func storeAround(r reg.VecPhysical, size int, name string) {
+	op("TESTQ", operand.U32(size-1), regOut)
+	build.JNZ(operand.LabelRef(name + "Near"))
+	op("VMOVNTPS", r, mem(regOut, 0))
+	build.JMP(operand.LabelRef(name + "Done"))
+	build.Label(name + "Near")
+	op("VMOVUPS", r, mem(regOut, 0))
+	build.Label(name + "Done")
 }
+
+// fence orders stores around the caches before those that follow, by which other threads learn of them.
+const fence = "SFENCE"
 
 // format is what a generator has to know of a packed format.
 type format struct {
