@@ -239,13 +239,14 @@ func powerScale(e byte) float32 {
 	return math.Float32frombits(uint32(e-1) << 23)
 }
 
+// unpackQuants reads the quants of a row: four at a time, which lie in one word of a line.
 func (l *packedLayout) unpackQuants(q *[BlockSize]int8, d []byte, r int) {
-	for i := range q {
-		g, j := i/4, 4*r+i%4
-		low := func(at int) byte { return d[64*(at+g&3)+j] >> (g >> 2 * 4) & 15 }
-		pair := func(at int) byte { return d[64*(at+g>>2)+j] >> (2 * (g & 3)) & 3 }
-		bit := func(at int) byte { return d[64*at+j] >> g & 1 }
-		var v byte
+	word := func(line int) uint32 { return binary.LittleEndian.Uint32(d[lineSize*line+4*r:]) }
+	for g := range BlockSize / 4 {
+		low := func(at int) uint32 { return word(at+g&3) >> (g >> 2 * 4) & 0x0f0f0f0f }
+		pair := func(at int) uint32 { return word(at+g>>2) >> (2 * (g & 3)) & 0x03030303 }
+		bit := func(at int) uint32 { return word(at) >> g & 0x01010101 }
+		var v uint32
 		switch l.quants {
 		case quantNibbles:
 			v = low(0)
@@ -254,16 +255,19 @@ func (l *packedLayout) unpackQuants(q *[BlockSize]int8, d []byte, r int) {
 		case quantNibblesPair:
 			v = low(0) | pair(4)<<4
 		case quantBytes:
-			v = d[64*g+j]
+			v = word(g)
 		case quantPairs:
 			v = pair(0)
 		case quantPairsBit:
 			v = pair(0) | bit(2)<<2
 		}
-		if l.table != nil {
-			q[i] = l.table[v]
-		} else {
-			q[i] = int8(v - byte(l.zero))
+		for i := range q[4*g:][:4] {
+			b := byte(v >> (8 * i))
+			if l.table != nil {
+				q[4*g+i] = l.table[b]
+			} else {
+				q[4*g+i] = int8(b - byte(l.zero))
+			}
 		}
 	}
 }
@@ -277,8 +281,11 @@ func (p *Packed) GetRow(dst []float32, r int, s *Scratch) {
 	}
 	row := &s.rows[0]
 	p.unpackRow(row, r)
-	for i, q := range row.Q {
-		dst[i] = row.Scale[i/p.Format.Group] * float32(q)
+	for g, scale := range row.Scale {
+		d, q := dst[g*p.Format.Group:][:p.Format.Group], row.Q[g*p.Format.Group:]
+		for i := range d {
+			d[i] = scale * float32(q[i])
+		}
 	}
 	for g, m := range row.Min {
 		d := dst[g*p.Format.Group:][:p.Format.Group]
