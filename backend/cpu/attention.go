@@ -316,7 +316,7 @@ func (t *headsTask) run(s *kernels.Scratch, lo, hi int) {
 func (t *headsTask) heads(s *kernels.Scratch, part, r0, r1 int) {
 	p, n := t.parts[part], r1-r0
 	p.stride = n
-	p.out = s.Results(r0 + t.tokens*n) // of which the first r0 are not used: rows keep their places
+	p.out = s.Results(p.outs() + t.tokens*n) // of which the first r0 are not used: rows keep their places
 	p.compute(&t.products, s, r0/kernels.PackedRows, r1/kernels.PackedRows)
 	switch x := p.out[r0:]; part {
 	case 0:
