@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/minfer/minfer/internal/quant"
 )
@@ -115,6 +116,16 @@ func TestTilesCoverABatch(t *testing.T) {
 	}
 }
 
+// placed returns n guarded floats. The second of them begins a line of the cache if aligned, or else is the second of a line.
+func placed(n int, aligned bool) []float32 {
+	x := guarded(n + PackedRows)
+	at := int(-(uintptr(unsafe.Pointer(&x[1])) / 4) % PackedRows)
+	if !aligned {
+		at = (at + 1) % PackedRows
+	}
+	return x[at:][:n]
+}
+
 // comparePacked multiplies with w packed and not, for every tier, and with guards around results.
 // Half of the calls add a bias; the plain product of packed weights joins in now and then.
 func comparePacked(t *testing.T, what string, w *Weight, x []float32, tokens int) {
@@ -136,15 +147,20 @@ func comparePacked(t *testing.T, what string, w *Weight, x []float32, tokens int
 		}
 		acts := QActs{Tier: tier}
 		acts.Quantize(x, w.In, tokens, w.In)
-		out := guarded(tokens*stride + 2)
-		for b := 0; b < p.Blocks(); {
-			n := min(1+b, p.Blocks()-b)
-			MatMulPacked(out[1:], stride, p, b, b+n, bias, &acts, &s)
-			b += n
-		}
 		shape := fmt.Sprintf("%s, %v, %s, %d by %d, %d tokens", what, tier, w.Format.Name, w.Out, w.In, tokens)
-		sameBits(t, shape, out, want)
-		out = guarded(tokens*stride + 2)
+		for _, aligned := range []bool{true, false} { // of one token stored in two ways
+			out := placed(tokens*stride+2, aligned)
+			for b := 0; b < p.Blocks(); {
+				n := min(1+b, p.Blocks()-b)
+				MatMulPacked(out[1:], stride, p, b, b+n, bias, &acts, &s)
+				b += n
+			}
+			sameBits(t, fmt.Sprint(shape, ", aligned: ", aligned), out, want)
+			if tokens > 1 {
+				break
+			}
+		}
+		out := guarded(tokens*stride + 2)
 		for r := 0; r < w.Out; r += 2 * PackedRows {
 			MatMulInt(out[1:], stride, w, r, min(r+2*PackedRows, w.Out), bias, &acts, &s)
 		}
