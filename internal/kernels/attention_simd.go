@@ -582,17 +582,22 @@ func (w *attendWork) score(l *layout, e extent) {
 
 // scoreTiles multiplies rows r0 to r1-1, whose queries come after the first row's, with the keys of blocks b to end-1 of a stretch.
 func (w *attendWork) scoreTiles(l *layout, s *stretch, b, end, r0, r1, first int) {
-	half, _ := l.precision()
 	for tiles := 0; b < end; b += tiles {
 		tiles = w.v.tileGroup(end-b, w.v.group(r1-r0))
-		keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance))
-		products := w.v.product[half][tiles-1]
-		for r, groups := r0, w.v.groups(r1-r0); groups > 0; groups-- {
-			rows := (r1 - r + groups - 1) / groups
-			products[rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[(first+r)*w.dim], keys,
-				AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, s.keyAhead, 0)
-			r += rows
-		}
+		w.scoreRows(l, s, b, tiles, 0, r0, r1, first, s.keyAhead)
+	}
+}
+
+// scoreRows is scoreTiles for the tiles of keys from block b on, which lie at bytes into it, and fetches what lies ahead of them.
+func (w *attendWork) scoreRows(l *layout, s *stretch, b, tiles, at, r, r1, first, ahead int) {
+	half, _ := l.precision()
+	keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance+at))
+	products := w.v.product[half][tiles-1]
+	for groups := w.v.groups(r1 - r); groups > 0; groups-- {
+		rows := (r1 - r + groups - 1) / groups
+		products[rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[(first+r)*w.dim], keys,
+			AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, ahead, 0)
+		r += rows
 	}
 }
 
@@ -608,20 +613,14 @@ func (w *attendWork) aheadOfHead(s *stretch, kvHeads, bytes int) int {
 
 // scoreHeads multiplies the rows of each key head, group many, with its keys, in the order of memory.
 func (w *attendWork) scoreHeads(l *layout, kvHeads, group int) {
-	half, bytes := l.precision()
+	_, bytes := l.precision()
 	for i := range l.stretches[:l.n] {
 		s := &l.stretches[i]
 		ahead := w.aheadOfHead(s, kvHeads, bytes)
 		for b, tiles := 0, 0; b < s.blocks; b += tiles {
 			tiles = min(2, w.v.tileGroup(s.blocks-b, w.v.group(group)))
 			for h := range kvHeads {
-				keys := (*byte)(unsafe.Add(unsafe.Pointer(s.keys), b*s.distance+h*kvBlock*w.dim*bytes))
-				for r, groups := h*group, w.v.groups(group); groups > 0; groups-- {
-					rows := ((h+1)*group - r + groups - 1) / groups
-					w.v.product[half][tiles-1][rows-1](&w.scores[r*AttendChunk+(s.block+b)*kvBlock], &w.q[r*w.dim], keys,
-						AttendChunk*floatBytes, w.dim*floatBytes, s.distance, 0, w.dim, 1, ahead, 0)
-					r += rows
-				}
+				w.scoreRows(l, s, b, tiles, h*kvBlock*w.dim*bytes, h*group, (h+1)*group, 0, ahead)
 			}
 		}
 	}
