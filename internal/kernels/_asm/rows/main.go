@@ -348,7 +348,12 @@ func (s isa) storeLanes(v []reg.VecVirtual) {
 // squares generates the sum of squares in 16 lanes.
 func (s isa) squares() {
 	text("squares"+s.name, "func(x, lanes *float32, n int)")
-	x, n := load64("x"), load64("n")
+	s.storeLanes(s.sumSquares(load64("x"), load64("n")))
+	finish()
+}
+
+// sumSquares leaves the sums of the squares of n values in 16 lanes, and moves x on.
+func (s isa) sumSquares(x, n reg.GPVirtual) []reg.VecVirtual {
 	sums := s.sixteenVectors()
 	for _, v := range sums {
 		s.zero(v)
@@ -358,8 +363,7 @@ func (s isa) squares() {
 		VMOVUPS(at, v)
 		VFMADD231PS(v, v, sums[i])
 	})
-	s.storeLanes(sums)
-	finish()
+	return sums
 }
 
 // weigh generates out = x*factor*weight, from left to right.
@@ -419,16 +423,7 @@ func (s isa) finishHeads(name string, normed bool) {
 		p, n := GP64(), GP64()
 		MOVQ(x, p)
 		LEAQ(Mem{Base: pairs, Index: pairs, Scale: 1}, n)
-		squares := s.sixteenVectors()
-		for _, v := range squares {
-			s.zero(v)
-		}
-		s.sixteen(n, p, func(i int, at Mem) {
-			v := s.vec()
-			VMOVUPS(at, v)
-			VFMADD231PS(v, v, squares[i])
-		})
-		f := s.fold(squares, func(a, b, c Op) { VADDPS(a, b, c) })
+		f := s.fold(s.sumSquares(p, n), func(a, b, c Op) { VADDPS(a, b, c) })
 		VDIVSS(count, f, f)
 		VADDSS(eps, f, f)
 		VSQRTSS(f, f, f)
