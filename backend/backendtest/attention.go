@@ -651,6 +651,13 @@ func (s *session) product(name, format string, seed uint64, in, out int) graph.M
 	return graph.MatMul{Weight: name, Type: f.Name, In: in, Out: out}
 }
 
+// joined begins a graph with the single operations for what gate and up yield, the last of them of a name.
+func joined(name string, x input, gate, up graph.MatMul) (*graph.Builder, graph.NodeID) {
+	b := graph.NewBuilder(graph.Params{})
+	id := declare(b, []input{x})[0]
+	return b, b.Mul(name, b.Silu("silu", b.Node("gate", gate, id)), b.Node("up", up, id))
+}
+
 func (s *session) fusedFFN(types [3]string, tokens int) {
 	const in, out = 512, 37
 	fused := graph.FusedFFN{
@@ -659,14 +666,8 @@ func (s *session) fusedFFN(types [3]string, tokens int) {
 	}
 	s.need(fused, graph.F32)
 	x := floats("x", normal(random(52), in*tokens), in, tokens)
-	b := graph.NewBuilder(graph.Params{})
-	id := declare(b, []input{x})[0]
-	b.Output(b.Mul("out", b.Silu("act", b.Node("gate", fused.Gate, id)), b.Node("up", fused.Up, id)))
-	want, err := s.run(s.build(b), apart, x)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.equal("FusedFFN", s.must(fused, x), want["out"])
+	b, result := joined("out", x, fused.Gate, fused.Up)
+	s.equalApart("FusedFFN", fused, b, result, x)
 }
 
 // fusedFFNDown has weights of three formats, and more features between them than a worker joins at once.
@@ -679,15 +680,19 @@ func (s *session) fusedFFNDown(types [3]string, tokens int) {
 	}
 	s.need(fused, graph.F32)
 	x := floats("x", normal(random(56), in*tokens), in, tokens)
-	b := graph.NewBuilder(graph.Params{})
-	id := declare(b, []input{x})[0]
-	act := b.Mul("joined", b.Silu("act", b.Node("gate", fused.Gate, id)), b.Node("up", fused.Up, id))
-	b.Output(b.Node("out", fused.Down, act))
+	b, act := joined("act", x, fused.Gate, fused.Up)
+	s.equalApart("FusedFFNDown", fused, b, b.Node("out", fused.Down, act), x)
+}
+
+// equalApart holds a fused operation on x against a graph of single ones, whose result is "out".
+func (s *session) equalApart(what string, fused graph.Op, b *graph.Builder, result graph.NodeID, x input) {
+	s.t.Helper()
+	b.Output(result)
 	want, err := s.run(s.build(b), apart, x)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.equal("FusedFFNDown", s.must(fused, x), want["out"])
+	s.equal(what, s.must(fused, x), want["out"])
 }
 
 // testRepeatedRuns runs work large enough to be shared among threads again and again.
