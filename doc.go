@@ -89,5 +89,5 @@
 // devices, separated by commas), MINFER_THREADS, MINFER_CPU (an instruction set, see
 // WithInstructions), MINFER_CACHE (the folder of Fetch), MINFER_GRAPH_TRACE=1 (an overview of
 // every graph goes to standard error), and MINFER_NO_FUSE_SWIGLU, _QKV, _QKV_NORM,
-// _QKV_STORE and _FFN, each of which set to 1 turns a fused operation off.
+// _QKV_STORE, _FFN and _FFN_DOWN, each of which set to 1 turns a fused operation off.
 package minfer

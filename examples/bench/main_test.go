@@ -26,11 +26,11 @@ func TestOpen(t *testing.T) {
 	if err := run([]string{"-open", "-t", "1,2", "-r", "2"}, &out, &errs); err != nil {
 		t.Fatal(err, errs.String())
 	}
-	for _, threads := range []string{"1", "2"} {
-		total := medianIn(t, out.String(), "start to first token, "+threads+" threads")
+	for _, threads := range []string{"1 thread", "2 threads"} {
+		total := medianIn(t, out.String(), "start to first token, "+threads)
 		var sum float64
 		for _, step := range []string{"program started", "weights ready", "model open", "prompt encoded", "first token"} {
-			sum += medianIn(t, out.String(), "  "+step+", "+threads+" threads")
+			sum += medianIn(t, out.String(), "  "+step+", "+threads)
 		}
 		// Medians of steps do not add up to that of the whole, extremes even less, but nearly.
 		if !(0 < total && total < 2*sum && sum < 2*total) {
@@ -58,7 +58,7 @@ func TestMeasure(t *testing.T) {
 	if err := run([]string{"-p", "16", "-n", "4", "-d", "0,8", "-t", "1,2", "-r", "2"}, &out, &errs); err != nil {
 		t.Fatal(err, errs.String())
 	}
-	for _, name := range []string{"prompt of 16, 1 threads", "generation at 0, 1 threads", "generation at 8, 2 threads"} {
+	for _, name := range []string{"prompt of 16, 1 thread", "generation at 0, 1 thread", "generation at 8, 2 threads"} {
 		if medianIn(t, out.String(), name) <= 0 {
 			t.Errorf("%s: nothing", name)
 		}

@@ -174,7 +174,14 @@ func threadsSuffix(threads int) string {
 	if threads == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d threads", threads)
+	return ", " + threadCount(threads)
+}
+
+func threadCount(n int) string {
+	if n == 1 {
+		return "1 thread"
+	}
+	return fmt.Sprintf("%d threads", n)
 }
 
 func (s *settings) runVersus(stdout io.Writer) error {
