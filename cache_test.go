@@ -164,21 +164,26 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 // cells, rewind, fork and close all at the same time. Whatever succeeds is right, and in the
 // end all cells are back.
 func TestBatchingUnderAttack(t *testing.T) {
-	m := openStoryteller(t)
+	t.Run("short", func(t *testing.T) { underAttack(t, openStoryteller(t), 48, 20, 16) })
+	t.Run("long", func(t *testing.T) { underAttack(t, openBytes(t, manyHeads.bytes(t)), 320, 200, 256) }) // as prompts from 128 tokens on are computed
+}
+
+// underAttack has eight sessions evaluate so many tokens each, at most some at once and some in a pass.
+func underAttack(t *testing.T, m *minfer.Model, length, most, batch int) {
 	tokens := make([][]minfer.Token, 8)
 	want := make([][][]float32, len(tokens))
 	for i := range tokens {
-		tokens[i] = someTokens(m, 48, i)
+		tokens[i] = someTokens(m, length, i)
 		want[i] = evalAll(t, newSession(t, m), tokens[i])
 	}
 	for _, batching := range []bool{true, false} {
-		cache := newCache(t, m, 20*16, minfer.WithBatching(batching)) // too few for all
+		cache := newCache(t, m, len(tokens)*length*5/6, minfer.WithBatching(batching)) // too few for all
 		var group sync.WaitGroup
 		for i := range tokens {
 			group.Go(func() {
 				rng := rand.New(rand.NewPCG(uint64(i), 0))
 				for range 4 {
-					if err := attack(m, cache, rng, tokens[i], want[i]); err != nil {
+					if err := attack(m, cache, rng, tokens[i], want[i], most, batch); err != nil {
 						t.Errorf("session %d: %v", i, err)
 					}
 				}
@@ -191,8 +196,8 @@ func TestBatchingUnderAttack(t *testing.T) {
 	}
 }
 
-func attack(m *minfer.Model, cache *minfer.GraphCache, rng *rand.Rand, tokens []minfer.Token, want [][]float32) error {
-	s, err := m.NewSession(minfer.WithCache(cache), minfer.WithBatch(16))
+func attack(m *minfer.Model, cache *minfer.GraphCache, rng *rand.Rand, tokens []minfer.Token, want [][]float32, most, batch int) error {
+	s, err := m.NewSession(minfer.WithCache(cache), minfer.WithBatch(batch))
 	if err != nil {
 		return err
 	}
@@ -213,7 +218,7 @@ func attack(m *minfer.Model, cache *minfer.GraphCache, rng *rand.Rand, tokens []
 			s.Close()
 			s = f
 		default:
-			n := min(1+rng.IntN(20), len(tokens)-at)
+			n := min(1+rng.IntN(most), len(tokens)-at)
 			if n == 0 {
 				continue
 			}

@@ -180,7 +180,12 @@ func add(t testing.TB, w *gguf.Writer, name string, kind gguf.Type, values []flo
 
 func (c smallModel) open(t testing.TB, opts ...minfer.Option) *minfer.Model {
 	t.Helper()
-	m, err := minfer.OpenBytes(c.bytes(t), opts...)
+	return openBytes(t, c.bytes(t), opts...)
+}
+
+func openBytes(t testing.TB, data []byte, opts ...minfer.Option) *minfer.Model {
+	t.Helper()
+	m, err := minfer.OpenBytes(data, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
