@@ -369,6 +369,10 @@ func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kv
 	if t.cells, err = d.checkCells(cells, tokens, kv.Cells); err != nil {
 		return err
 	}
+	if tokens >= enough && tokens >= kv.Cells/8 {
+		d.memory.inHugePages(kv.K)
+		d.memory.inHugePages(kv.V)
+	}
 	if t.angles, err = d.angles(*rope, pos); err != nil {
 		return err
 	}

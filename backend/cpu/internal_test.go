@@ -266,6 +266,52 @@ func TestMemoryReuse(t *testing.T) {
 	}
 }
 
+// TestSparseMemory: fresh pieces smaller than a huge page share memory, one after the other, without sharing a byte, and keep
+// what is in them when huge pages are made of it.
+func TestSparseMemory(t *testing.T) {
+	var m memory
+	const size = 768 << 10
+	var pieces []backend.Buffer
+	for i := range 2*shelfSize/size + 1 {
+		b, err := m.alloc(size, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes, err := m.view(b, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uintptr(unsafe.Pointer(&bytes[0]))%backend.Alignment != 0 {
+			t.Fatal("memory is not aligned")
+		}
+		for j := range bytes {
+			if bytes[j] != 0 {
+				t.Fatalf("piece %d is not zero", i)
+			}
+			bytes[j] = byte(i + 1)
+		}
+		pieces = append(pieces, b)
+	}
+	first, _ := m.view(pieces[0], size)
+	second, _ := m.view(pieces[1], size)
+	if unsafe.Add(unsafe.Pointer(&first[0]), size) != unsafe.Pointer(&second[0]) {
+		t.Error("the second piece does not follow the first")
+	}
+	for _, b := range pieces {
+		m.inHugePages(b)
+		m.inHugePages(b) // once more changes nothing
+	}
+	m.inHugePages(backend.Buffer{})
+	for i, b := range pieces {
+		bytes, _ := m.view(b, size)
+		for _, v := range bytes {
+			if v != byte(i+1) {
+				t.Fatalf("piece %d has changed", i)
+			}
+		}
+	}
+}
+
 // FuzzMemory hands out and takes back at random, and checks that buffers in use never
 // overlap, that what is kept is bounded, and that old handles stay dead.
 func FuzzMemory(f *testing.F) {

@@ -32,12 +32,14 @@ const (
 type slot struct {
 	bytes []byte // nil while the slot is free
 	uses  int
+	huge  bool // huge pages have been made of it
 }
 
 // memory hands out buffers.
 type memory struct {
 	slots []slot
 	spare []int                   // slots that are free
+	shelf []byte                  // what is left of memory for sparse pieces smaller than a huge page
 	free  [bits.UintSize][][]byte // memory given back, by the power of two below its size
 
 	buffers               int
@@ -56,7 +58,9 @@ func (m *memory) alloc(size int, fresh bool) (backend.Buffer, error) {
 	}
 	if b == nil {
 		var err error
-		if b, err = aligned(rounded, fresh); err != nil {
+		if fresh && rounded >= hugeFrom && rounded < mmap.HugePage {
+			b = m.sparse(rounded)
+		} else if b, err = aligned(rounded, fresh); err != nil {
 			return backend.Buffer{}, err
 		}
 	}
@@ -65,7 +69,7 @@ func (m *memory) alloc(size int, fresh bool) (backend.Buffer, error) {
 		return backend.Buffer{}, err
 	}
 	s := &m.slots[i]
-	s.bytes = b
+	s.bytes, s.huge = b, false
 	s.uses = s.uses%maxUses + 1
 	m.buffers++
 	m.used += int64(len(b))
@@ -121,6 +125,29 @@ func aligned(size int, sparse bool) (b []byte, err error) {
 	mmap.WantHuge(b)
 	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (backend.Alignment - 1)
 	return b[skip : skip+size : skip+size], nil
+}
+
+// shelfSize is how much sparse pieces share.
+const shelfSize = 4 * mmap.HugePage
+
+// sparse returns zeroed bytes that follow those of the last call, so that huge pages can be made of pieces which are smaller
+// (see inHugePages). They are not from the beginning, since they would make memory resident that may never be used.
+func (m *memory) sparse(size int) []byte {
+	if len(m.shelf) < size {
+		b := make([]byte, shelfSize+mmap.HugePage)
+		m.shelf = b[-uintptr(unsafe.Pointer(unsafe.SliceData(b)))%mmap.HugePage:][:shelfSize]
+	}
+	b := m.shelf[:size:size]
+	m.shelf = m.shelf[size:]
+	return b
+}
+
+// inHugePages makes huge pages of a buffer that is going to be used to a good part, if that has not been done yet.
+func (m *memory) inHugePages(b backend.Buffer) {
+	if s := m.find(b.ID); s != nil && !s.huge {
+		s.huge = true
+		mmap.MakeHuge(s.bytes)
+	}
 }
 
 func class(size int) int { return bits.Len(uint(size)) - 1 }

@@ -23,19 +23,28 @@ func Anonymous(size int) (*Mapping, error) {
 	return &Mapping{data: data, unmap: unmap}, nil
 }
 
-const hugePage = 2 << 20
+// HugePage is the size of a huge page.
+const HugePage = 2 << 20
 
 // Huge returns n zeroed bytes of ordinary memory that begins with a huge page, where the system has them. The last
 // page belongs to them as a whole.
 func Huge(n int) []byte {
-	whole := (n + hugePage - 1) / hugePage * hugePage
-	b := make([]byte, whole+hugePage)
-	at := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % hugePage
+	whole := (n + HugePage - 1) / HugePage * HugePage
+	b := make([]byte, whole+HugePage)
+	at := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % HugePage
 	b = b[at:][:whole]
-	start, size := pagesAround(b, hugePage)
-	wantHuge(start, size)
-	collapse(start, size)
+	MakeHuge(b)
 	return b[:n]
+}
+
+// MakeHuge is WantHuge for memory of any size that may have been touched before, and makes huge pages of it at once. What
+// was touched stays as it is.
+func MakeHuge(b []byte) {
+	if len(b) > 0 {
+		start, size := pagesAround(b, HugePage)
+		wantHuge(start, size)
+		collapse(start, size)
+	}
 }
 
 // WantHuge asks for huge pages under ordinary memory that is going to be read and written
@@ -43,8 +52,8 @@ func Huge(n int) []byte {
 // b begins or ends within a huge page, what else lies in that page gets it too: memory that is
 // allocated piece by piece would otherwise have them under half of each piece.
 func WantHuge(b []byte) {
-	if len(b) >= hugePage {
-		wantHuge(pagesAround(b, hugePage))
+	if len(b) >= HugePage {
+		wantHuge(pagesAround(b, HugePage))
 	}
 }
 

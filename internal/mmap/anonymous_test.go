@@ -49,12 +49,13 @@ func TestPagesAround(t *testing.T) {
 	}
 	WantHuge(make([]byte, 8<<20))
 	WantHuge(nil)
+	MakeHuge(nil)
 }
 
 func TestHuge(t *testing.T) {
-	for _, n := range []int{1, 128 << 10, hugePage, hugePage + 1} {
+	for _, n := range []int{1, 128 << 10, HugePage, HugePage + 1} {
 		b := Huge(n)
-		if at := uintptr(unsafe.Pointer(unsafe.SliceData(b))); len(b) != n || at%hugePage != 0 {
+		if at := uintptr(unsafe.Pointer(unsafe.SliceData(b))); len(b) != n || at%HugePage != 0 {
 			t.Errorf("%d bytes: %d at %#x", n, len(b), at)
 		}
 		for i, v := range b {
