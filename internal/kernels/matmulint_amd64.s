@@ -41708,413 +41708,483 @@ block:
 
 DATA matrixAMXg32x16Tiles<>+0(SB)/1, $0x01
 DATA matrixAMXg32x16Tiles<>+16(SB)/2, $0x0020
-DATA matrixAMXg32x16Tiles<>+18(SB)/2, $0x0020
-DATA matrixAMXg32x16Tiles<>+20(SB)/2, $0x0040
+DATA matrixAMXg32x16Tiles<>+18(SB)/2, $0x0040
+DATA matrixAMXg32x16Tiles<>+20(SB)/2, $0x0004
 DATA matrixAMXg32x16Tiles<>+22(SB)/2, $0x0040
 DATA matrixAMXg32x16Tiles<>+24(SB)/2, $0x0040
 DATA matrixAMXg32x16Tiles<>+26(SB)/2, $0x0040
 DATA matrixAMXg32x16Tiles<>+28(SB)/2, $0x0040
 DATA matrixAMXg32x16Tiles<>+30(SB)/2, $0x0040
 DATA matrixAMXg32x16Tiles<>+48(SB)/1, $0x10
-DATA matrixAMXg32x16Tiles<>+49(SB)/1, $0x10
-DATA matrixAMXg32x16Tiles<>+50(SB)/1, $0x08
-DATA matrixAMXg32x16Tiles<>+51(SB)/1, $0x08
+DATA matrixAMXg32x16Tiles<>+49(SB)/1, $0x08
+DATA matrixAMXg32x16Tiles<>+50(SB)/1, $0x10
+DATA matrixAMXg32x16Tiles<>+51(SB)/1, $0x01
 DATA matrixAMXg32x16Tiles<>+52(SB)/1, $0x10
 DATA matrixAMXg32x16Tiles<>+53(SB)/1, $0x10
 DATA matrixAMXg32x16Tiles<>+54(SB)/1, $0x10
 DATA matrixAMXg32x16Tiles<>+55(SB)/1, $0x10
 DATA matrixAMXg32x16Tiles<>+56(SB)/8, $0x0000000000000000
-GLOBL matrixAMXg32x16Tiles<>(SB), RODATA|NOPTR, $64
+DATA matrixAMXg32x16Tiles<>+64(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+68(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+72(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+76(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+80(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+84(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+88(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+92(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+96(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+100(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+104(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+108(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+112(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+116(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+120(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+124(SB)/4, $0x0000cb40
+DATA matrixAMXg32x16Tiles<>+128(SB)/4, $0x00003f80
+GLOBL matrixAMXg32x16Tiles<>(SB), RODATA|NOPTR, $132
 
 // func matrixAMXg32x16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int, join int)
 TEXT ·matrixAMXg32x16(SB), NOSPLIT, $0-88
-	LEAQ    matrixAMXg32x16Tiles<>+0(SB), AX
-	LONG    $0x4978e2c4
-	BYTE    $0x00
-	MOVQ    w+0(FP), AX
-	MOVQ    out+24(FP), CX
-	MOVQ    bias+32(FP), DX
-	MOVQ    n+56(FP), DI
-	MOVQ    ring+40(FP), R9
-	MOVQ    $0x00000020, R11
-	MOVQ    $0x00000040, R13
-	MOVQ    AX, SI
-	MOVQ    acts+8(FP), R12
-	MOVQ    blocks+48(FP), R8
-	LONG    $0x497be2c4
-	BYTE    $0xe0
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c84
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x00002e94
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e6be2c4
-	BYTE    $0xe0
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LONG    $0x497be2c4
-	BYTE    $0xe8
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c8c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x02402e9c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e63e2c4
-	BYTE    $0xe9
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LONG    $0x4b7a82c4
-	LONG    $0x000029a4
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x497be2c4
-	BYTE    $0xf0
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c84
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x04802e94
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e6be2c4
-	BYTE    $0xf0
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LONG    $0x4b7a82c4
-	LONG    $0x040029ac
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x497be2c4
-	BYTE    $0xf8
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c8c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x06c02e9c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e63e2c4
-	BYTE    $0xf9
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LEAQ    2304(SI), SI
-	XORL    R15, R15
-	JMP     begin
+	LEAQ         matrixAMXg32x16Tiles<>+0(SB), AX
+	LONG         $0x4978e2c4
+	BYTE         $0x00
+	LONG         $0x4b7be2c4
+	LONG         $0x0040209c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7be2c4
+	LONG         $0x00802094
+	BYTE         $0x00
+	BYTE         $0x00
+	MOVQ         w+0(FP), AX
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         n+56(FP), DI
+	MOVQ         ring+40(FP), R9
+	MOVL         $0x4b400000, R13
+	VPBROADCASTD R13, Z0
+	VMOVUPS      Z0, 4096(R9)
+	MOVQ         $0x00000020, R11
+	MOVQ         $0x00000040, R13
+	MOVQ         AX, SI
+	MOVQ         acts+8(FP), R12
+	MOVQ         blocks+48(FP), R8
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021a4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x00002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xe0
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LONG         $0x5c62e2c4
+	BYTE         $0xe2
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021ac
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x02402e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xe8
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LONG         $0x5c62e2c4
+	BYTE         $0xea
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021b4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x04802e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xf0
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LONG         $0x4b7a82c4
+	LONG         $0x000029a4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5c62e2c4
+	BYTE         $0xf2
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021bc
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x06c02e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xf8
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LEAQ         2304(SI), SI
+	XORL         R15, R15
+	JMP          begin
 
 loop:
-	VMOVUPS     512(AX), Z16
-	VMULPS.BCST 512(BX), Z16, Z17
-	VCVTDQ2PS   (R9), Z21
-	VFMADD231PS Z17, Z21, Z0
-	VMULPS.BCST 516(BX), Z16, Z18
-	VCVTDQ2PS   64(R9), Z22
-	VFMADD231PS Z18, Z22, Z1
-	VMULPS.BCST 520(BX), Z16, Z19
-	VCVTDQ2PS   128(R9), Z23
-	VFMADD231PS Z19, Z23, Z2
-	LONG        $0x4b7a82c4
-	LONG        $0x080029b4
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 524(BX), Z16, Z20
-	VCVTDQ2PS   192(R9), Z24
-	VFMADD231PS Z20, Z24, Z3
-	VMULPS.BCST 528(BX), Z16, Z17
-	VCVTDQ2PS   256(R9), Z21
-	VFMADD231PS Z17, Z21, Z4
-	VMULPS.BCST 532(BX), Z16, Z18
-	VCVTDQ2PS   320(R9), Z22
-	VFMADD231PS Z18, Z22, Z5
-	LONG        $0x497be2c4
-	BYTE        $0xe0
-	VMULPS.BCST 536(BX), Z16, Z19
-	VCVTDQ2PS   384(R9), Z23
-	VFMADD231PS Z19, Z23, Z6
-	VMULPS.BCST 540(BX), Z16, Z20
-	VCVTDQ2PS   448(R9), Z24
-	VFMADD231PS Z20, Z24, Z7
-	LONG        $0x4b7b82c4
-	LONG        $0x00001c84
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 544(BX), Z16, Z17
-	VCVTDQ2PS   512(R9), Z21
-	VFMADD231PS Z17, Z21, Z8
-	VMULPS.BCST 548(BX), Z16, Z18
-	VCVTDQ2PS   576(R9), Z22
-	VFMADD231PS Z18, Z22, Z9
-	VMULPS.BCST 552(BX), Z16, Z19
-	VCVTDQ2PS   640(R9), Z23
-	VFMADD231PS Z19, Z23, Z10
-	LONG        $0x4b7ba2c4
-	LONG        $0x00002e94
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 556(BX), Z16, Z20
-	VCVTDQ2PS   704(R9), Z24
-	VFMADD231PS Z20, Z24, Z11
-	VMULPS.BCST 560(BX), Z16, Z17
-	VCVTDQ2PS   768(R9), Z21
-	VFMADD231PS Z17, Z21, Z12
-	VMULPS.BCST 564(BX), Z16, Z18
-	VCVTDQ2PS   832(R9), Z22
-	VFMADD231PS Z18, Z22, Z13
-	LONG        $0x5e6be2c4
-	BYTE        $0xe0
-	VMULPS.BCST 568(BX), Z16, Z19
-	VCVTDQ2PS   896(R9), Z23
-	VFMADD231PS Z19, Z23, Z14
-	VMULPS.BCST 572(BX), Z16, Z20
-	VCVTDQ2PS   960(R9), Z24
-	VFMADD231PS Z20, Z24, Z15
-	ADDQ        $0x000002c0, R12
-	DECQ        R8
-	CMOVQEQ     acts+8(FP), R12
-	CMOVQEQ     blocks+48(FP), R8
-	ADDQ        $0x000002c0, BX
-	DECQ        R10
-	JZ          end0
+	VMOVUPS         512(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     (R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     64(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     128(R9), Z21, Z2
+	LONG            $0x4b7a82c4
+	LONG            $0x040029ac
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     192(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     256(R9), Z23, Z4
+	LONG            $0x5c62e2c4
+	BYTE            $0xfa
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     320(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     384(R9), Z25, Z6
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021a4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     448(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     512(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     576(R9), Z20, Z9
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     640(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     704(R9), Z22, Z11
+	LONG            $0x4b7ba2c4
+	LONG            $0x00002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     768(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     832(R9), Z24, Z13
+	LONG            $0x5e73e2c4
+	BYTE            $0xe0
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     896(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     960(R9), Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	DECQ            R10
+	JZ              end0
 
 next0:
-	VMOVUPS     1088(AX), Z16
-	VMULPS.BCST 512(BX), Z16, Z17
-	VCVTDQ2PS   1024(R9), Z21
-	VFMADD231PS Z17, Z21, Z0
-	VMULPS.BCST 516(BX), Z16, Z18
-	VCVTDQ2PS   1088(R9), Z22
-	VFMADD231PS Z18, Z22, Z1
-	VMULPS.BCST 520(BX), Z16, Z19
-	VCVTDQ2PS   1152(R9), Z23
-	VFMADD231PS Z19, Z23, Z2
-	LONG        $0x4b7a82c4
-	LONG        $0x0c0029bc
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 524(BX), Z16, Z20
-	VCVTDQ2PS   1216(R9), Z24
-	VFMADD231PS Z20, Z24, Z3
-	VMULPS.BCST 528(BX), Z16, Z17
-	VCVTDQ2PS   1280(R9), Z21
-	VFMADD231PS Z17, Z21, Z4
-	VMULPS.BCST 532(BX), Z16, Z18
-	VCVTDQ2PS   1344(R9), Z22
-	VFMADD231PS Z18, Z22, Z5
-	LONG        $0x497be2c4
-	BYTE        $0xe8
-	VMULPS.BCST 536(BX), Z16, Z19
-	VCVTDQ2PS   1408(R9), Z23
-	VFMADD231PS Z19, Z23, Z6
-	VMULPS.BCST 540(BX), Z16, Z20
-	VCVTDQ2PS   1472(R9), Z24
-	VFMADD231PS Z20, Z24, Z7
-	LONG        $0x4b7b82c4
-	LONG        $0x00001c8c
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 544(BX), Z16, Z17
-	VCVTDQ2PS   1536(R9), Z21
-	VFMADD231PS Z17, Z21, Z8
-	VMULPS.BCST 548(BX), Z16, Z18
-	VCVTDQ2PS   1600(R9), Z22
-	VFMADD231PS Z18, Z22, Z9
-	VMULPS.BCST 552(BX), Z16, Z19
-	VCVTDQ2PS   1664(R9), Z23
-	VFMADD231PS Z19, Z23, Z10
-	LONG        $0x4b7ba2c4
-	LONG        $0x02402e9c
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 556(BX), Z16, Z20
-	VCVTDQ2PS   1728(R9), Z24
-	VFMADD231PS Z20, Z24, Z11
-	VMULPS.BCST 560(BX), Z16, Z17
-	VCVTDQ2PS   1792(R9), Z21
-	VFMADD231PS Z17, Z21, Z12
-	VMULPS.BCST 564(BX), Z16, Z18
-	VCVTDQ2PS   1856(R9), Z22
-	VFMADD231PS Z18, Z22, Z13
-	LONG        $0x5e63e2c4
-	BYTE        $0xe9
-	VMULPS.BCST 568(BX), Z16, Z19
-	VCVTDQ2PS   1920(R9), Z23
-	VFMADD231PS Z19, Z23, Z14
-	VMULPS.BCST 572(BX), Z16, Z20
-	VCVTDQ2PS   1984(R9), Z24
-	VFMADD231PS Z20, Z24, Z15
-	ADDQ        $0x000002c0, R12
-	DECQ        R8
-	CMOVQEQ     acts+8(FP), R12
-	CMOVQEQ     blocks+48(FP), R8
-	ADDQ        $0x000002c0, BX
-	DECQ        R10
-	JZ          end1
+	VMOVUPS         1088(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     1024(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     1088(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     1152(R9), Z21, Z2
+	LONG            $0x4b7a82c4
+	LONG            $0x080029b4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     1216(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     1280(R9), Z23, Z4
+	LONG            $0x5c62e2c4
+	BYTE            $0xe2
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     1344(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     1408(R9), Z25, Z6
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021ac
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     1472(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     1536(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     1600(R9), Z20, Z9
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     1664(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     1728(R9), Z22, Z11
+	LONG            $0x4b7ba2c4
+	LONG            $0x02402e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     1792(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     1856(R9), Z24, Z13
+	LONG            $0x5e73e2c4
+	BYTE            $0xe8
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     1920(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     1984(R9), Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	DECQ            R10
+	JZ              end1
 
 next1:
-	VMOVUPS     1664(AX), Z16
-	VMULPS.BCST 512(BX), Z16, Z17
-	VCVTDQ2PS   2048(R9), Z21
-	VFMADD231PS Z17, Z21, Z0
-	VMULPS.BCST 516(BX), Z16, Z18
-	VCVTDQ2PS   2112(R9), Z22
-	VFMADD231PS Z18, Z22, Z1
-	VMULPS.BCST 520(BX), Z16, Z19
-	VCVTDQ2PS   2176(R9), Z23
-	VFMADD231PS Z19, Z23, Z2
-	LONG        $0x4b7a82c4
-	LONG        $0x000029a4
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 524(BX), Z16, Z20
-	VCVTDQ2PS   2240(R9), Z24
-	VFMADD231PS Z20, Z24, Z3
-	VMULPS.BCST 528(BX), Z16, Z17
-	VCVTDQ2PS   2304(R9), Z21
-	VFMADD231PS Z17, Z21, Z4
-	VMULPS.BCST 532(BX), Z16, Z18
-	VCVTDQ2PS   2368(R9), Z22
-	VFMADD231PS Z18, Z22, Z5
-	LONG        $0x497be2c4
-	BYTE        $0xf0
-	VMULPS.BCST 536(BX), Z16, Z19
-	VCVTDQ2PS   2432(R9), Z23
-	VFMADD231PS Z19, Z23, Z6
-	VMULPS.BCST 540(BX), Z16, Z20
-	VCVTDQ2PS   2496(R9), Z24
-	VFMADD231PS Z20, Z24, Z7
-	LONG        $0x4b7b82c4
-	LONG        $0x00001c84
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 544(BX), Z16, Z17
-	VCVTDQ2PS   2560(R9), Z21
-	VFMADD231PS Z17, Z21, Z8
-	VMULPS.BCST 548(BX), Z16, Z18
-	VCVTDQ2PS   2624(R9), Z22
-	VFMADD231PS Z18, Z22, Z9
-	VMULPS.BCST 552(BX), Z16, Z19
-	VCVTDQ2PS   2688(R9), Z23
-	VFMADD231PS Z19, Z23, Z10
-	LONG        $0x4b7ba2c4
-	LONG        $0x04802e94
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 556(BX), Z16, Z20
-	VCVTDQ2PS   2752(R9), Z24
-	VFMADD231PS Z20, Z24, Z11
-	VMULPS.BCST 560(BX), Z16, Z17
-	VCVTDQ2PS   2816(R9), Z21
-	VFMADD231PS Z17, Z21, Z12
-	VMULPS.BCST 564(BX), Z16, Z18
-	VCVTDQ2PS   2880(R9), Z22
-	VFMADD231PS Z18, Z22, Z13
-	LONG        $0x5e6be2c4
-	BYTE        $0xf0
-	VMULPS.BCST 568(BX), Z16, Z19
-	VCVTDQ2PS   2944(R9), Z23
-	VFMADD231PS Z19, Z23, Z14
-	VMULPS.BCST 572(BX), Z16, Z20
-	VCVTDQ2PS   3008(R9), Z24
-	VFMADD231PS Z20, Z24, Z15
-	ADDQ        $0x000002c0, R12
-	DECQ        R8
-	CMOVQEQ     acts+8(FP), R12
-	CMOVQEQ     blocks+48(FP), R8
-	ADDQ        $0x000002c0, BX
-	DECQ        R10
-	JZ          end2
+	VMOVUPS         1664(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     2048(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     2112(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     2176(R9), Z21, Z2
+	LONG            $0x4b7a82c4
+	LONG            $0x0c0029bc
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     2240(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     2304(R9), Z23, Z4
+	LONG            $0x5c62e2c4
+	BYTE            $0xea
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     2368(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     2432(R9), Z25, Z6
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021b4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     2496(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     2560(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     2624(R9), Z20, Z9
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     2688(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     2752(R9), Z22, Z11
+	LONG            $0x4b7ba2c4
+	LONG            $0x04802e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     2816(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     2880(R9), Z24, Z13
+	LONG            $0x5e73e2c4
+	BYTE            $0xf0
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     2944(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     3008(R9), Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	DECQ            R10
+	JZ              end2
 
 next2:
-	VMOVUPS     2240(AX), Z16
-	VMULPS.BCST 512(BX), Z16, Z17
-	VCVTDQ2PS   3072(R9), Z21
-	VFMADD231PS Z17, Z21, Z0
-	VMULPS.BCST 516(BX), Z16, Z18
-	VCVTDQ2PS   3136(R9), Z22
-	VFMADD231PS Z18, Z22, Z1
-	VMULPS.BCST 520(BX), Z16, Z19
-	VCVTDQ2PS   3200(R9), Z23
-	VFMADD231PS Z19, Z23, Z2
-	LONG        $0x4b7a82c4
-	LONG        $0x040029ac
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 524(BX), Z16, Z20
-	VCVTDQ2PS   3264(R9), Z24
-	VFMADD231PS Z20, Z24, Z3
-	VMULPS.BCST 528(BX), Z16, Z17
-	VCVTDQ2PS   3328(R9), Z21
-	VFMADD231PS Z17, Z21, Z4
-	VMULPS.BCST 532(BX), Z16, Z18
-	VCVTDQ2PS   3392(R9), Z22
-	VFMADD231PS Z18, Z22, Z5
-	LONG        $0x497be2c4
-	BYTE        $0xf8
-	VMULPS.BCST 536(BX), Z16, Z19
-	VCVTDQ2PS   3456(R9), Z23
-	VFMADD231PS Z19, Z23, Z6
-	VMULPS.BCST 540(BX), Z16, Z20
-	VCVTDQ2PS   3520(R9), Z24
-	VFMADD231PS Z20, Z24, Z7
-	LONG        $0x4b7b82c4
-	LONG        $0x00001c8c
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 544(BX), Z16, Z17
-	VCVTDQ2PS   3584(R9), Z21
-	VFMADD231PS Z17, Z21, Z8
-	VMULPS.BCST 548(BX), Z16, Z18
-	VCVTDQ2PS   3648(R9), Z22
-	VFMADD231PS Z18, Z22, Z9
-	VMULPS.BCST 552(BX), Z16, Z19
-	VCVTDQ2PS   3712(R9), Z23
-	VFMADD231PS Z19, Z23, Z10
-	LONG        $0x4b7ba2c4
-	LONG        $0x06c02e9c
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 556(BX), Z16, Z20
-	VCVTDQ2PS   3776(R9), Z24
-	VFMADD231PS Z20, Z24, Z11
-	VMULPS.BCST 560(BX), Z16, Z17
-	VCVTDQ2PS   3840(R9), Z21
-	VFMADD231PS Z17, Z21, Z12
-	VMULPS.BCST 564(BX), Z16, Z18
-	VCVTDQ2PS   3904(R9), Z22
-	VFMADD231PS Z18, Z22, Z13
-	LONG        $0x5e63e2c4
-	BYTE        $0xf9
-	VMULPS.BCST 568(BX), Z16, Z19
-	VCVTDQ2PS   3968(R9), Z23
-	VFMADD231PS Z19, Z23, Z14
-	VMULPS.BCST 572(BX), Z16, Z20
-	VCVTDQ2PS   4032(R9), Z24
-	VFMADD231PS Z20, Z24, Z15
-	ADDQ        $0x000002c0, R12
-	DECQ        R8
-	CMOVQEQ     acts+8(FP), R12
-	CMOVQEQ     blocks+48(FP), R8
-	ADDQ        $0x000002c0, BX
-	DECQ        R10
-	LEAQ        2304(SI), SI
-	LEAQ        2304(AX), AX
-	JNZ         loop
-	XORL        R15, R15
+	VMOVUPS         2240(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     3072(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     3136(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     3200(R9), Z21, Z2
+	LONG            $0x4b7a82c4
+	LONG            $0x000029a4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     3264(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     3328(R9), Z23, Z4
+	LONG            $0x5c62e2c4
+	BYTE            $0xf2
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     3392(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     3456(R9), Z25, Z6
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021bc
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     3520(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     3584(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     3648(R9), Z20, Z9
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     3712(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     3776(R9), Z22, Z11
+	LONG            $0x4b7ba2c4
+	LONG            $0x06c02e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     3840(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     3904(R9), Z24, Z13
+	LONG            $0x5e73e2c4
+	BYTE            $0xf8
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     3968(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     4032(R9), Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	DECQ            R10
+	LEAQ            2304(SI), SI
+	LEAQ            2304(AX), AX
+	JNZ             loop
+	XORL            R15, R15
 
 finish:
 	TESTQ   DX, DX
@@ -42336,481 +42406,631 @@ done:
 
 DATA matrixAMXg32minx16Tiles<>+0(SB)/1, $0x01
 DATA matrixAMXg32minx16Tiles<>+16(SB)/2, $0x0020
-DATA matrixAMXg32minx16Tiles<>+18(SB)/2, $0x0020
-DATA matrixAMXg32minx16Tiles<>+20(SB)/2, $0x0040
+DATA matrixAMXg32minx16Tiles<>+18(SB)/2, $0x0040
+DATA matrixAMXg32minx16Tiles<>+20(SB)/2, $0x0004
 DATA matrixAMXg32minx16Tiles<>+22(SB)/2, $0x0040
 DATA matrixAMXg32minx16Tiles<>+24(SB)/2, $0x0040
 DATA matrixAMXg32minx16Tiles<>+26(SB)/2, $0x0040
 DATA matrixAMXg32minx16Tiles<>+28(SB)/2, $0x0040
 DATA matrixAMXg32minx16Tiles<>+30(SB)/2, $0x0040
 DATA matrixAMXg32minx16Tiles<>+48(SB)/1, $0x10
-DATA matrixAMXg32minx16Tiles<>+49(SB)/1, $0x10
-DATA matrixAMXg32minx16Tiles<>+50(SB)/1, $0x08
-DATA matrixAMXg32minx16Tiles<>+51(SB)/1, $0x08
+DATA matrixAMXg32minx16Tiles<>+49(SB)/1, $0x08
+DATA matrixAMXg32minx16Tiles<>+50(SB)/1, $0x10
+DATA matrixAMXg32minx16Tiles<>+51(SB)/1, $0x01
 DATA matrixAMXg32minx16Tiles<>+52(SB)/1, $0x10
 DATA matrixAMXg32minx16Tiles<>+53(SB)/1, $0x10
 DATA matrixAMXg32minx16Tiles<>+54(SB)/1, $0x10
 DATA matrixAMXg32minx16Tiles<>+55(SB)/1, $0x10
 DATA matrixAMXg32minx16Tiles<>+56(SB)/8, $0x0000000000000000
-GLOBL matrixAMXg32minx16Tiles<>(SB), RODATA|NOPTR, $64
+DATA matrixAMXg32minx16Tiles<>+64(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+68(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+72(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+76(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+80(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+84(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+88(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+92(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+96(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+100(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+104(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+108(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+112(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+116(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+120(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+124(SB)/4, $0x0000cb40
+DATA matrixAMXg32minx16Tiles<>+128(SB)/4, $0x00003f80
+GLOBL matrixAMXg32minx16Tiles<>(SB), RODATA|NOPTR, $132
 
 // func matrixAMXg32minx16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int, join int)
 TEXT ·matrixAMXg32minx16(SB), NOSPLIT, $0-88
-	LEAQ    matrixAMXg32minx16Tiles<>+0(SB), AX
-	LONG    $0x4978e2c4
-	BYTE    $0x00
-	MOVQ    w+0(FP), AX
-	MOVQ    out+24(FP), CX
-	MOVQ    bias+32(FP), DX
-	MOVQ    n+56(FP), DI
-	MOVQ    ring+40(FP), R9
-	MOVQ    $0x00000020, R11
-	MOVQ    $0x00000040, R13
-	MOVQ    AX, SI
-	MOVQ    acts+8(FP), R12
-	MOVQ    blocks+48(FP), R8
-	LONG    $0x497be2c4
-	BYTE    $0xe0
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c84
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x00002e94
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e6be2c4
-	BYTE    $0xe0
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LONG    $0x497be2c4
-	BYTE    $0xe8
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c8c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x02802e9c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e63e2c4
-	BYTE    $0xe9
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LONG    $0x4b7a82c4
-	LONG    $0x000029a4
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x497be2c4
-	BYTE    $0xf0
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c84
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x05002e94
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e6be2c4
-	BYTE    $0xf0
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LONG    $0x4b7a82c4
-	LONG    $0x040029ac
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x497be2c4
-	BYTE    $0xf8
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c8c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x07802e9c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e63e2c4
-	BYTE    $0xf9
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LEAQ    2560(SI), SI
-	XORL    R15, R15
-	JMP     begin
+	LEAQ         matrixAMXg32minx16Tiles<>+0(SB), AX
+	LONG         $0x4978e2c4
+	BYTE         $0x00
+	LONG         $0x4b7be2c4
+	LONG         $0x0040209c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7be2c4
+	LONG         $0x00802094
+	BYTE         $0x00
+	BYTE         $0x00
+	MOVQ         w+0(FP), AX
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         n+56(FP), DI
+	MOVQ         ring+40(FP), R9
+	MOVL         $0x4b400000, R13
+	VPBROADCASTD R13, Z0
+	VMOVUPS      Z0, 4096(R9)
+	MOVQ         $0x00000020, R11
+	MOVQ         $0x00000040, R13
+	MOVQ         AX, SI
+	MOVQ         acts+8(FP), R12
+	MOVQ         blocks+48(FP), R8
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021a4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x00002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xe0
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LONG         $0x5c62e2c4
+	BYTE         $0xe2
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021ac
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x02802e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xe8
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LONG         $0x5c62e2c4
+	BYTE         $0xea
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021b4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x05002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xf0
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LONG         $0x4b7a82c4
+	LONG         $0x000029a4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5c62e2c4
+	BYTE         $0xf2
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021bc
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x07802e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xf8
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LEAQ         2560(SI), SI
+	XORL         R15, R15
+	JMP          begin
 
 loop:
-	VMOVUPS          512(AX), Z16
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        (R9), Z21
-	VFMADD231PS      Z17, Z21, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        64(R9), Z22
-	VFMADD231PS      Z18, Z22, Z1
-	VMULPS.BCST      520(BX), Z16, Z19
-	VCVTDQ2PS        128(R9), Z23
-	VFMADD231PS      Z19, Z23, Z2
-	LONG             $0x4b7a82c4
-	LONG             $0x080029b4
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      524(BX), Z16, Z20
-	VCVTDQ2PS        192(R9), Z24
-	VFMADD231PS      Z20, Z24, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        256(R9), Z21
-	VFMADD231PS      Z17, Z21, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        320(R9), Z22
-	VFMADD231PS      Z18, Z22, Z5
-	LONG             $0x497be2c4
-	BYTE             $0xe0
-	VMULPS.BCST      536(BX), Z16, Z19
-	VCVTDQ2PS        384(R9), Z23
-	VFMADD231PS      Z19, Z23, Z6
-	VMULPS.BCST      540(BX), Z16, Z20
-	VCVTDQ2PS        448(R9), Z24
-	VFMADD231PS      Z20, Z24, Z7
-	LONG             $0x4b7b82c4
-	LONG             $0x00001c84
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        512(R9), Z21
-	VFMADD231PS      Z17, Z21, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        576(R9), Z22
-	VFMADD231PS      Z18, Z22, Z9
-	VMULPS.BCST      552(BX), Z16, Z19
-	VCVTDQ2PS        640(R9), Z23
-	VFMADD231PS      Z19, Z23, Z10
-	LONG             $0x4b7ba2c4
-	LONG             $0x00002e94
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      556(BX), Z16, Z20
-	VCVTDQ2PS        704(R9), Z24
-	VFMADD231PS      Z20, Z24, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        768(R9), Z21
-	VFMADD231PS      Z17, Z21, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        832(R9), Z22
-	VFMADD231PS      Z18, Z22, Z13
-	LONG             $0x5e6be2c4
-	BYTE             $0xe0
-	VMULPS.BCST      568(BX), Z16, Z19
-	VCVTDQ2PS        896(R9), Z23
-	VFMADD231PS      Z19, Z23, Z14
-	VMULPS.BCST      572(BX), Z16, Z20
-	VCVTDQ2PS        960(R9), Z24
-	VFMADD231PS      Z20, Z24, Z15
-	VMOVUPS          576(AX), Z16
-	VFMADD231PS.BCST 640(BX), Z16, Z0
-	VFMADD231PS.BCST 644(BX), Z16, Z1
-	VFMADD231PS.BCST 648(BX), Z16, Z2
-	VFMADD231PS.BCST 652(BX), Z16, Z3
-	VFMADD231PS.BCST 656(BX), Z16, Z4
-	VFMADD231PS.BCST 660(BX), Z16, Z5
-	VFMADD231PS.BCST 664(BX), Z16, Z6
-	VFMADD231PS.BCST 668(BX), Z16, Z7
-	VFMADD231PS.BCST 672(BX), Z16, Z8
-	VFMADD231PS.BCST 676(BX), Z16, Z9
-	VFMADD231PS.BCST 680(BX), Z16, Z10
-	VFMADD231PS.BCST 684(BX), Z16, Z11
-	VFMADD231PS.BCST 688(BX), Z16, Z12
-	VFMADD231PS.BCST 692(BX), Z16, Z13
-	VFMADD231PS.BCST 696(BX), Z16, Z14
-	VFMADD231PS.BCST 700(BX), Z16, Z15
-	ADDQ             $0x000002c0, R12
-	DECQ             R8
-	CMOVQEQ          acts+8(FP), R12
-	CMOVQEQ          blocks+48(FP), R8
-	ADDQ             $0x000002c0, BX
-	DECQ             R10
-	JZ               end0
+	VMOVUPS         512(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     (R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     64(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     128(R9), Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     192(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     256(R9), Z23, Z4
+	LONG            $0x4b7a82c4
+	LONG            $0x040029ac
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     320(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     384(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     448(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     512(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     576(R9), Z20, Z9
+	LONG            $0x5c62e2c4
+	BYTE            $0xfa
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     640(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     704(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     768(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     832(R9), Z24, Z13
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021a4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     896(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     960(R9), Z26, Z15
+	VMOVUPS         576(AX), Z16
+	VBROADCASTF32X4 640(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z2
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z3
+	VBROADCASTF32X4 656(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z6
+	LONG            $0x4b7ba2c4
+	LONG            $0x00002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z7
+	VBROADCASTF32X4 672(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z11
+	LONG            $0x5e73e2c4
+	BYTE            $0xe0
+	VBROADCASTF32X4 688(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	DECQ            R10
+	JZ              end0
 
 next0:
-	VMOVUPS          1152(AX), Z16
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        1024(R9), Z21
-	VFMADD231PS      Z17, Z21, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        1088(R9), Z22
-	VFMADD231PS      Z18, Z22, Z1
-	VMULPS.BCST      520(BX), Z16, Z19
-	VCVTDQ2PS        1152(R9), Z23
-	VFMADD231PS      Z19, Z23, Z2
-	LONG             $0x4b7a82c4
-	LONG             $0x0c0029bc
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      524(BX), Z16, Z20
-	VCVTDQ2PS        1216(R9), Z24
-	VFMADD231PS      Z20, Z24, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        1280(R9), Z21
-	VFMADD231PS      Z17, Z21, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        1344(R9), Z22
-	VFMADD231PS      Z18, Z22, Z5
-	LONG             $0x497be2c4
-	BYTE             $0xe8
-	VMULPS.BCST      536(BX), Z16, Z19
-	VCVTDQ2PS        1408(R9), Z23
-	VFMADD231PS      Z19, Z23, Z6
-	VMULPS.BCST      540(BX), Z16, Z20
-	VCVTDQ2PS        1472(R9), Z24
-	VFMADD231PS      Z20, Z24, Z7
-	LONG             $0x4b7b82c4
-	LONG             $0x00001c8c
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        1536(R9), Z21
-	VFMADD231PS      Z17, Z21, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        1600(R9), Z22
-	VFMADD231PS      Z18, Z22, Z9
-	VMULPS.BCST      552(BX), Z16, Z19
-	VCVTDQ2PS        1664(R9), Z23
-	VFMADD231PS      Z19, Z23, Z10
-	LONG             $0x4b7ba2c4
-	LONG             $0x02802e9c
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      556(BX), Z16, Z20
-	VCVTDQ2PS        1728(R9), Z24
-	VFMADD231PS      Z20, Z24, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        1792(R9), Z21
-	VFMADD231PS      Z17, Z21, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        1856(R9), Z22
-	VFMADD231PS      Z18, Z22, Z13
-	LONG             $0x5e63e2c4
-	BYTE             $0xe9
-	VMULPS.BCST      568(BX), Z16, Z19
-	VCVTDQ2PS        1920(R9), Z23
-	VFMADD231PS      Z19, Z23, Z14
-	VMULPS.BCST      572(BX), Z16, Z20
-	VCVTDQ2PS        1984(R9), Z24
-	VFMADD231PS      Z20, Z24, Z15
-	VMOVUPS          1216(AX), Z16
-	VFMADD231PS.BCST 640(BX), Z16, Z0
-	VFMADD231PS.BCST 644(BX), Z16, Z1
-	VFMADD231PS.BCST 648(BX), Z16, Z2
-	VFMADD231PS.BCST 652(BX), Z16, Z3
-	VFMADD231PS.BCST 656(BX), Z16, Z4
-	VFMADD231PS.BCST 660(BX), Z16, Z5
-	VFMADD231PS.BCST 664(BX), Z16, Z6
-	VFMADD231PS.BCST 668(BX), Z16, Z7
-	VFMADD231PS.BCST 672(BX), Z16, Z8
-	VFMADD231PS.BCST 676(BX), Z16, Z9
-	VFMADD231PS.BCST 680(BX), Z16, Z10
-	VFMADD231PS.BCST 684(BX), Z16, Z11
-	VFMADD231PS.BCST 688(BX), Z16, Z12
-	VFMADD231PS.BCST 692(BX), Z16, Z13
-	VFMADD231PS.BCST 696(BX), Z16, Z14
-	VFMADD231PS.BCST 700(BX), Z16, Z15
-	ADDQ             $0x000002c0, R12
-	DECQ             R8
-	CMOVQEQ          acts+8(FP), R12
-	CMOVQEQ          blocks+48(FP), R8
-	ADDQ             $0x000002c0, BX
-	DECQ             R10
-	JZ               end1
+	VMOVUPS         1152(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     1024(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     1088(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     1152(R9), Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     1216(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     1280(R9), Z23, Z4
+	LONG            $0x4b7a82c4
+	LONG            $0x080029b4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     1344(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     1408(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     1472(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     1536(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     1600(R9), Z20, Z9
+	LONG            $0x5c62e2c4
+	BYTE            $0xe2
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     1664(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     1728(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     1792(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     1856(R9), Z24, Z13
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021ac
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     1920(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     1984(R9), Z26, Z15
+	VMOVUPS         1216(AX), Z16
+	VBROADCASTF32X4 640(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z2
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z3
+	VBROADCASTF32X4 656(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z6
+	LONG            $0x4b7ba2c4
+	LONG            $0x02802e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z7
+	VBROADCASTF32X4 672(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z11
+	LONG            $0x5e73e2c4
+	BYTE            $0xe8
+	VBROADCASTF32X4 688(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	DECQ            R10
+	JZ              end1
 
 next1:
-	VMOVUPS          1792(AX), Z16
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        2048(R9), Z21
-	VFMADD231PS      Z17, Z21, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        2112(R9), Z22
-	VFMADD231PS      Z18, Z22, Z1
-	VMULPS.BCST      520(BX), Z16, Z19
-	VCVTDQ2PS        2176(R9), Z23
-	VFMADD231PS      Z19, Z23, Z2
-	LONG             $0x4b7a82c4
-	LONG             $0x000029a4
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      524(BX), Z16, Z20
-	VCVTDQ2PS        2240(R9), Z24
-	VFMADD231PS      Z20, Z24, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        2304(R9), Z21
-	VFMADD231PS      Z17, Z21, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        2368(R9), Z22
-	VFMADD231PS      Z18, Z22, Z5
-	LONG             $0x497be2c4
-	BYTE             $0xf0
-	VMULPS.BCST      536(BX), Z16, Z19
-	VCVTDQ2PS        2432(R9), Z23
-	VFMADD231PS      Z19, Z23, Z6
-	VMULPS.BCST      540(BX), Z16, Z20
-	VCVTDQ2PS        2496(R9), Z24
-	VFMADD231PS      Z20, Z24, Z7
-	LONG             $0x4b7b82c4
-	LONG             $0x00001c84
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        2560(R9), Z21
-	VFMADD231PS      Z17, Z21, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        2624(R9), Z22
-	VFMADD231PS      Z18, Z22, Z9
-	VMULPS.BCST      552(BX), Z16, Z19
-	VCVTDQ2PS        2688(R9), Z23
-	VFMADD231PS      Z19, Z23, Z10
-	LONG             $0x4b7ba2c4
-	LONG             $0x05002e94
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      556(BX), Z16, Z20
-	VCVTDQ2PS        2752(R9), Z24
-	VFMADD231PS      Z20, Z24, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        2816(R9), Z21
-	VFMADD231PS      Z17, Z21, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        2880(R9), Z22
-	VFMADD231PS      Z18, Z22, Z13
-	LONG             $0x5e6be2c4
-	BYTE             $0xf0
-	VMULPS.BCST      568(BX), Z16, Z19
-	VCVTDQ2PS        2944(R9), Z23
-	VFMADD231PS      Z19, Z23, Z14
-	VMULPS.BCST      572(BX), Z16, Z20
-	VCVTDQ2PS        3008(R9), Z24
-	VFMADD231PS      Z20, Z24, Z15
-	VMOVUPS          1856(AX), Z16
-	VFMADD231PS.BCST 640(BX), Z16, Z0
-	VFMADD231PS.BCST 644(BX), Z16, Z1
-	VFMADD231PS.BCST 648(BX), Z16, Z2
-	VFMADD231PS.BCST 652(BX), Z16, Z3
-	VFMADD231PS.BCST 656(BX), Z16, Z4
-	VFMADD231PS.BCST 660(BX), Z16, Z5
-	VFMADD231PS.BCST 664(BX), Z16, Z6
-	VFMADD231PS.BCST 668(BX), Z16, Z7
-	VFMADD231PS.BCST 672(BX), Z16, Z8
-	VFMADD231PS.BCST 676(BX), Z16, Z9
-	VFMADD231PS.BCST 680(BX), Z16, Z10
-	VFMADD231PS.BCST 684(BX), Z16, Z11
-	VFMADD231PS.BCST 688(BX), Z16, Z12
-	VFMADD231PS.BCST 692(BX), Z16, Z13
-	VFMADD231PS.BCST 696(BX), Z16, Z14
-	VFMADD231PS.BCST 700(BX), Z16, Z15
-	ADDQ             $0x000002c0, R12
-	DECQ             R8
-	CMOVQEQ          acts+8(FP), R12
-	CMOVQEQ          blocks+48(FP), R8
-	ADDQ             $0x000002c0, BX
-	DECQ             R10
-	JZ               end2
+	VMOVUPS         1792(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     2048(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     2112(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     2176(R9), Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     2240(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     2304(R9), Z23, Z4
+	LONG            $0x4b7a82c4
+	LONG            $0x0c0029bc
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     2368(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     2432(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     2496(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     2560(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     2624(R9), Z20, Z9
+	LONG            $0x5c62e2c4
+	BYTE            $0xea
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     2688(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     2752(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     2816(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     2880(R9), Z24, Z13
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021b4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     2944(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     3008(R9), Z26, Z15
+	VMOVUPS         1856(AX), Z16
+	VBROADCASTF32X4 640(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z2
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z3
+	VBROADCASTF32X4 656(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z6
+	LONG            $0x4b7ba2c4
+	LONG            $0x05002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z7
+	VBROADCASTF32X4 672(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z11
+	LONG            $0x5e73e2c4
+	BYTE            $0xf0
+	VBROADCASTF32X4 688(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	DECQ            R10
+	JZ              end2
 
 next2:
-	VMOVUPS          2432(AX), Z16
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        3072(R9), Z21
-	VFMADD231PS      Z17, Z21, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        3136(R9), Z22
-	VFMADD231PS      Z18, Z22, Z1
-	VMULPS.BCST      520(BX), Z16, Z19
-	VCVTDQ2PS        3200(R9), Z23
-	VFMADD231PS      Z19, Z23, Z2
-	LONG             $0x4b7a82c4
-	LONG             $0x040029ac
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      524(BX), Z16, Z20
-	VCVTDQ2PS        3264(R9), Z24
-	VFMADD231PS      Z20, Z24, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        3328(R9), Z21
-	VFMADD231PS      Z17, Z21, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        3392(R9), Z22
-	VFMADD231PS      Z18, Z22, Z5
-	LONG             $0x497be2c4
-	BYTE             $0xf8
-	VMULPS.BCST      536(BX), Z16, Z19
-	VCVTDQ2PS        3456(R9), Z23
-	VFMADD231PS      Z19, Z23, Z6
-	VMULPS.BCST      540(BX), Z16, Z20
-	VCVTDQ2PS        3520(R9), Z24
-	VFMADD231PS      Z20, Z24, Z7
-	LONG             $0x4b7b82c4
-	LONG             $0x00001c8c
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        3584(R9), Z21
-	VFMADD231PS      Z17, Z21, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        3648(R9), Z22
-	VFMADD231PS      Z18, Z22, Z9
-	VMULPS.BCST      552(BX), Z16, Z19
-	VCVTDQ2PS        3712(R9), Z23
-	VFMADD231PS      Z19, Z23, Z10
-	LONG             $0x4b7ba2c4
-	LONG             $0x07802e9c
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      556(BX), Z16, Z20
-	VCVTDQ2PS        3776(R9), Z24
-	VFMADD231PS      Z20, Z24, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        3840(R9), Z21
-	VFMADD231PS      Z17, Z21, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        3904(R9), Z22
-	VFMADD231PS      Z18, Z22, Z13
-	LONG             $0x5e63e2c4
-	BYTE             $0xf9
-	VMULPS.BCST      568(BX), Z16, Z19
-	VCVTDQ2PS        3968(R9), Z23
-	VFMADD231PS      Z19, Z23, Z14
-	VMULPS.BCST      572(BX), Z16, Z20
-	VCVTDQ2PS        4032(R9), Z24
-	VFMADD231PS      Z20, Z24, Z15
-	VMOVUPS          2496(AX), Z16
-	VFMADD231PS.BCST 640(BX), Z16, Z0
-	VFMADD231PS.BCST 644(BX), Z16, Z1
-	VFMADD231PS.BCST 648(BX), Z16, Z2
-	VFMADD231PS.BCST 652(BX), Z16, Z3
-	VFMADD231PS.BCST 656(BX), Z16, Z4
-	VFMADD231PS.BCST 660(BX), Z16, Z5
-	VFMADD231PS.BCST 664(BX), Z16, Z6
-	VFMADD231PS.BCST 668(BX), Z16, Z7
-	VFMADD231PS.BCST 672(BX), Z16, Z8
-	VFMADD231PS.BCST 676(BX), Z16, Z9
-	VFMADD231PS.BCST 680(BX), Z16, Z10
-	VFMADD231PS.BCST 684(BX), Z16, Z11
-	VFMADD231PS.BCST 688(BX), Z16, Z12
-	VFMADD231PS.BCST 692(BX), Z16, Z13
-	VFMADD231PS.BCST 696(BX), Z16, Z14
-	VFMADD231PS.BCST 700(BX), Z16, Z15
-	ADDQ             $0x000002c0, R12
-	DECQ             R8
-	CMOVQEQ          acts+8(FP), R12
-	CMOVQEQ          blocks+48(FP), R8
-	ADDQ             $0x000002c0, BX
-	DECQ             R10
-	LEAQ             2560(SI), SI
-	LEAQ             2560(AX), AX
-	JNZ              loop
-	XORL             R15, R15
+	VMOVUPS         2432(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     3072(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     3136(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     3200(R9), Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     3264(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     3328(R9), Z23, Z4
+	LONG            $0x4b7a82c4
+	LONG            $0x000029a4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     3392(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     3456(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     3520(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     3584(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     3648(R9), Z20, Z9
+	LONG            $0x5c62e2c4
+	BYTE            $0xf2
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     3712(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     3776(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     3840(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     3904(R9), Z24, Z13
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021bc
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     3968(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     4032(R9), Z26, Z15
+	VMOVUPS         2496(AX), Z16
+	VBROADCASTF32X4 640(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z2
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z3
+	VBROADCASTF32X4 656(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z6
+	LONG            $0x4b7ba2c4
+	LONG            $0x07802e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z7
+	VBROADCASTF32X4 672(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z11
+	LONG            $0x5e73e2c4
+	BYTE            $0xf8
+	VBROADCASTF32X4 688(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	DECQ            R10
+	LEAQ            2560(SI), SI
+	LEAQ            2560(AX), AX
+	JNZ             loop
+	XORL            R15, R15
 
 finish:
 	TESTQ   DX, DX
@@ -43032,389 +43252,459 @@ done:
 
 DATA matrixAMXg16x16Tiles<>+0(SB)/1, $0x01
 DATA matrixAMXg16x16Tiles<>+16(SB)/2, $0x0010
-DATA matrixAMXg16x16Tiles<>+18(SB)/2, $0x0010
-DATA matrixAMXg16x16Tiles<>+20(SB)/2, $0x0040
+DATA matrixAMXg16x16Tiles<>+18(SB)/2, $0x0040
+DATA matrixAMXg16x16Tiles<>+20(SB)/2, $0x0004
 DATA matrixAMXg16x16Tiles<>+22(SB)/2, $0x0040
 DATA matrixAMXg16x16Tiles<>+24(SB)/2, $0x0040
 DATA matrixAMXg16x16Tiles<>+26(SB)/2, $0x0040
 DATA matrixAMXg16x16Tiles<>+28(SB)/2, $0x0040
 DATA matrixAMXg16x16Tiles<>+30(SB)/2, $0x0040
 DATA matrixAMXg16x16Tiles<>+48(SB)/1, $0x10
-DATA matrixAMXg16x16Tiles<>+49(SB)/1, $0x10
-DATA matrixAMXg16x16Tiles<>+50(SB)/1, $0x04
-DATA matrixAMXg16x16Tiles<>+51(SB)/1, $0x04
+DATA matrixAMXg16x16Tiles<>+49(SB)/1, $0x04
+DATA matrixAMXg16x16Tiles<>+50(SB)/1, $0x10
+DATA matrixAMXg16x16Tiles<>+51(SB)/1, $0x01
 DATA matrixAMXg16x16Tiles<>+52(SB)/1, $0x10
 DATA matrixAMXg16x16Tiles<>+53(SB)/1, $0x10
 DATA matrixAMXg16x16Tiles<>+54(SB)/1, $0x10
 DATA matrixAMXg16x16Tiles<>+55(SB)/1, $0x10
 DATA matrixAMXg16x16Tiles<>+56(SB)/8, $0x0000000000000000
-GLOBL matrixAMXg16x16Tiles<>(SB), RODATA|NOPTR, $64
+DATA matrixAMXg16x16Tiles<>+64(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+68(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+72(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+76(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+80(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+84(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+88(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+92(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+96(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+100(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+104(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+108(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+112(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+116(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+120(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+124(SB)/4, $0x0000cb40
+DATA matrixAMXg16x16Tiles<>+128(SB)/4, $0x00003f80
+GLOBL matrixAMXg16x16Tiles<>(SB), RODATA|NOPTR, $132
 
 // func matrixAMXg16x16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int, join int)
 TEXT ·matrixAMXg16x16(SB), NOSPLIT, $0-88
-	LEAQ    matrixAMXg16x16Tiles<>+0(SB), AX
-	LONG    $0x4978e2c4
-	BYTE    $0x00
-	MOVQ    w+0(FP), AX
-	MOVQ    out+24(FP), CX
-	MOVQ    bias+32(FP), DX
-	MOVQ    n+56(FP), DI
-	MOVQ    ring+40(FP), R9
-	MOVQ    $0x00000020, R11
-	MOVQ    $0x00000040, R13
-	MOVQ    AX, SI
-	MOVQ    acts+8(FP), R12
-	MOVQ    blocks+48(FP), R8
-	LONG    $0x497be2c4
-	BYTE    $0xe0
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c84
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x00002e94
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e6be2c4
-	BYTE    $0xe0
-	LONG    $0x497be2c4
-	BYTE    $0xe8
-	LONG    $0x4b7b82c4
-	LONG    $0x00101c8c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x01002e9c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e63e2c4
-	BYTE    $0xe9
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LONG    $0x4b7a82c4
-	LONG    $0x000029a4
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x497be2c4
-	BYTE    $0xf0
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c84
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x02802e94
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e6be2c4
-	BYTE    $0xf0
-	LONG    $0x4b7a82c4
-	LONG    $0x040029ac
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x497be2c4
-	BYTE    $0xf8
-	LONG    $0x4b7b82c4
-	LONG    $0x00101c8c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x03802e9c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e63e2c4
-	BYTE    $0xf9
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LEAQ    1280(SI), SI
-	XORL    R15, R15
-	JMP     begin
+	LEAQ         matrixAMXg16x16Tiles<>+0(SB), AX
+	LONG         $0x4978e2c4
+	BYTE         $0x00
+	LONG         $0x4b7be2c4
+	LONG         $0x0040209c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7be2c4
+	LONG         $0x00802094
+	BYTE         $0x00
+	BYTE         $0x00
+	MOVQ         w+0(FP), AX
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         n+56(FP), DI
+	MOVQ         ring+40(FP), R9
+	MOVL         $0x4b400000, R13
+	VPBROADCASTD R13, Z0
+	VMOVUPS      Z0, 4096(R9)
+	MOVQ         $0x00000020, R11
+	MOVQ         $0x00000040, R13
+	MOVQ         AX, SI
+	MOVQ         acts+8(FP), R12
+	MOVQ         blocks+48(FP), R8
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021a4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x00002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xe0
+	LONG         $0x5c62e2c4
+	BYTE         $0xe2
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021ac
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00101c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x01002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xe8
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LONG         $0x5c62e2c4
+	BYTE         $0xea
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021b4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x02802e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xf0
+	LONG         $0x4b7a82c4
+	LONG         $0x000029a4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5c62e2c4
+	BYTE         $0xf2
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021bc
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00101c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x03802e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xf8
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LEAQ         1280(SI), SI
+	XORL         R15, R15
+	JMP          begin
 
 loop:
-	VMOVUPS     512(AX), Z16
-	VMULPS.BCST 512(BX), Z16, Z17
-	VCVTDQ2PS   (R9), Z21
-	VFMADD231PS Z17, Z21, Z0
-	VMULPS.BCST 516(BX), Z16, Z18
-	VCVTDQ2PS   64(R9), Z22
-	VFMADD231PS Z18, Z22, Z1
-	VMULPS.BCST 520(BX), Z16, Z19
-	VCVTDQ2PS   128(R9), Z23
-	VFMADD231PS Z19, Z23, Z2
-	VMULPS.BCST 524(BX), Z16, Z20
-	VCVTDQ2PS   192(R9), Z24
-	VFMADD231PS Z20, Z24, Z3
-	LONG        $0x4b7a82c4
-	LONG        $0x080029b4
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 528(BX), Z16, Z17
-	VCVTDQ2PS   256(R9), Z21
-	VFMADD231PS Z17, Z21, Z4
-	VMULPS.BCST 532(BX), Z16, Z18
-	VCVTDQ2PS   320(R9), Z22
-	VFMADD231PS Z18, Z22, Z5
-	VMULPS.BCST 536(BX), Z16, Z19
-	VCVTDQ2PS   384(R9), Z23
-	VFMADD231PS Z19, Z23, Z6
-	LONG        $0x497be2c4
-	BYTE        $0xe0
-	VMULPS.BCST 540(BX), Z16, Z20
-	VCVTDQ2PS   448(R9), Z24
-	VFMADD231PS Z20, Z24, Z7
-	VMULPS.BCST 544(BX), Z16, Z17
-	VCVTDQ2PS   512(R9), Z21
-	VFMADD231PS Z17, Z21, Z8
-	VMULPS.BCST 548(BX), Z16, Z18
-	VCVTDQ2PS   576(R9), Z22
-	VFMADD231PS Z18, Z22, Z9
-	LONG        $0x4b7b82c4
-	LONG        $0x00001c84
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 552(BX), Z16, Z19
-	VCVTDQ2PS   640(R9), Z23
-	VFMADD231PS Z19, Z23, Z10
-	VMULPS.BCST 556(BX), Z16, Z20
-	VCVTDQ2PS   704(R9), Z24
-	VFMADD231PS Z20, Z24, Z11
-	VMULPS.BCST 560(BX), Z16, Z17
-	VCVTDQ2PS   768(R9), Z21
-	VFMADD231PS Z17, Z21, Z12
-	LONG        $0x4b7ba2c4
-	LONG        $0x00002e94
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 564(BX), Z16, Z18
-	VCVTDQ2PS   832(R9), Z22
-	VFMADD231PS Z18, Z22, Z13
-	VMULPS.BCST 568(BX), Z16, Z19
-	VCVTDQ2PS   896(R9), Z23
-	VFMADD231PS Z19, Z23, Z14
-	VMULPS.BCST 572(BX), Z16, Z20
-	VCVTDQ2PS   960(R9), Z24
-	VFMADD231PS Z20, Z24, Z15
-	LONG        $0x5e6be2c4
-	BYTE        $0xe0
-	VMOVUPS     576(AX), Z16
-	VMULPS.BCST 512(BX), Z16, Z17
-	VCVTDQ2PS   1024(R9), Z21
-	VFMADD231PS Z17, Z21, Z0
-	VMULPS.BCST 516(BX), Z16, Z18
-	VCVTDQ2PS   1088(R9), Z22
-	VFMADD231PS Z18, Z22, Z1
-	VMULPS.BCST 520(BX), Z16, Z19
-	VCVTDQ2PS   1152(R9), Z23
-	VFMADD231PS Z19, Z23, Z2
-	LONG        $0x4b7a82c4
-	LONG        $0x0c0029bc
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 524(BX), Z16, Z20
-	VCVTDQ2PS   1216(R9), Z24
-	VFMADD231PS Z20, Z24, Z3
-	VMULPS.BCST 528(BX), Z16, Z17
-	VCVTDQ2PS   1280(R9), Z21
-	VFMADD231PS Z17, Z21, Z4
-	VMULPS.BCST 532(BX), Z16, Z18
-	VCVTDQ2PS   1344(R9), Z22
-	VFMADD231PS Z18, Z22, Z5
-	LONG        $0x497be2c4
-	BYTE        $0xe8
-	VMULPS.BCST 536(BX), Z16, Z19
-	VCVTDQ2PS   1408(R9), Z23
-	VFMADD231PS Z19, Z23, Z6
-	VMULPS.BCST 540(BX), Z16, Z20
-	VCVTDQ2PS   1472(R9), Z24
-	VFMADD231PS Z20, Z24, Z7
-	LONG        $0x4b7b82c4
-	LONG        $0x00101c8c
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 544(BX), Z16, Z17
-	VCVTDQ2PS   1536(R9), Z21
-	VFMADD231PS Z17, Z21, Z8
-	VMULPS.BCST 548(BX), Z16, Z18
-	VCVTDQ2PS   1600(R9), Z22
-	VFMADD231PS Z18, Z22, Z9
-	VMULPS.BCST 552(BX), Z16, Z19
-	VCVTDQ2PS   1664(R9), Z23
-	VFMADD231PS Z19, Z23, Z10
-	LONG        $0x4b7ba2c4
-	LONG        $0x01002e9c
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 556(BX), Z16, Z20
-	VCVTDQ2PS   1728(R9), Z24
-	VFMADD231PS Z20, Z24, Z11
-	VMULPS.BCST 560(BX), Z16, Z17
-	VCVTDQ2PS   1792(R9), Z21
-	VFMADD231PS Z17, Z21, Z12
-	VMULPS.BCST 564(BX), Z16, Z18
-	VCVTDQ2PS   1856(R9), Z22
-	VFMADD231PS Z18, Z22, Z13
-	LONG        $0x5e63e2c4
-	BYTE        $0xe9
-	VMULPS.BCST 568(BX), Z16, Z19
-	VCVTDQ2PS   1920(R9), Z23
-	VFMADD231PS Z19, Z23, Z14
-	VMULPS.BCST 572(BX), Z16, Z20
-	VCVTDQ2PS   1984(R9), Z24
-	VFMADD231PS Z20, Z24, Z15
-	ADDQ        $0x000002c0, R12
-	DECQ        R8
-	CMOVQEQ     acts+8(FP), R12
-	CMOVQEQ     blocks+48(FP), R8
-	ADDQ        $0x000002c0, BX
-	ADDQ        $0x00000100, R14
-	DECQ        R10
-	JZ          end1
+	VMOVUPS         512(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     (R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     64(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     128(R9), Z21, Z2
+	LONG            $0x4b7a82c4
+	LONG            $0x040029ac
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     192(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     256(R9), Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     320(R9), Z24, Z5
+	LONG            $0x5c62e2c4
+	BYTE            $0xfa
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     384(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     448(R9), Z26, Z7
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021a4
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     512(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     576(R9), Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     640(R9), Z21, Z10
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     704(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     768(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     832(R9), Z24, Z13
+	LONG            $0x4b7ba2c4
+	LONG            $0x00002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     896(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     960(R9), Z26, Z15
+	LONG            $0x5e73e2c4
+	BYTE            $0xe0
+	VMOVUPS         576(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     1024(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     1088(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     1152(R9), Z21, Z2
+	LONG            $0x4b7a82c4
+	LONG            $0x080029b4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     1216(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     1280(R9), Z23, Z4
+	LONG            $0x5c62e2c4
+	BYTE            $0xe2
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     1344(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     1408(R9), Z25, Z6
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021ac
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     1472(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     1536(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     1600(R9), Z20, Z9
+	LONG            $0x4b7b82c4
+	LONG            $0x00101c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     1664(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     1728(R9), Z22, Z11
+	LONG            $0x4b7ba2c4
+	LONG            $0x01002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     1792(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     1856(R9), Z24, Z13
+	LONG            $0x5e73e2c4
+	BYTE            $0xe8
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     1920(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     1984(R9), Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	ADDQ            $0x00000100, R14
+	DECQ            R10
+	JZ              end1
 
 next1:
-	VMOVUPS     1152(AX), Z16
-	VMULPS.BCST 512(BX), Z16, Z17
-	VCVTDQ2PS   2048(R9), Z21
-	VFMADD231PS Z17, Z21, Z0
-	VMULPS.BCST 516(BX), Z16, Z18
-	VCVTDQ2PS   2112(R9), Z22
-	VFMADD231PS Z18, Z22, Z1
-	VMULPS.BCST 520(BX), Z16, Z19
-	VCVTDQ2PS   2176(R9), Z23
-	VFMADD231PS Z19, Z23, Z2
-	VMULPS.BCST 524(BX), Z16, Z20
-	VCVTDQ2PS   2240(R9), Z24
-	VFMADD231PS Z20, Z24, Z3
-	LONG        $0x4b7a82c4
-	LONG        $0x000029a4
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 528(BX), Z16, Z17
-	VCVTDQ2PS   2304(R9), Z21
-	VFMADD231PS Z17, Z21, Z4
-	VMULPS.BCST 532(BX), Z16, Z18
-	VCVTDQ2PS   2368(R9), Z22
-	VFMADD231PS Z18, Z22, Z5
-	VMULPS.BCST 536(BX), Z16, Z19
-	VCVTDQ2PS   2432(R9), Z23
-	VFMADD231PS Z19, Z23, Z6
-	LONG        $0x497be2c4
-	BYTE        $0xf0
-	VMULPS.BCST 540(BX), Z16, Z20
-	VCVTDQ2PS   2496(R9), Z24
-	VFMADD231PS Z20, Z24, Z7
-	VMULPS.BCST 544(BX), Z16, Z17
-	VCVTDQ2PS   2560(R9), Z21
-	VFMADD231PS Z17, Z21, Z8
-	VMULPS.BCST 548(BX), Z16, Z18
-	VCVTDQ2PS   2624(R9), Z22
-	VFMADD231PS Z18, Z22, Z9
-	LONG        $0x4b7b82c4
-	LONG        $0x00001c84
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 552(BX), Z16, Z19
-	VCVTDQ2PS   2688(R9), Z23
-	VFMADD231PS Z19, Z23, Z10
-	VMULPS.BCST 556(BX), Z16, Z20
-	VCVTDQ2PS   2752(R9), Z24
-	VFMADD231PS Z20, Z24, Z11
-	VMULPS.BCST 560(BX), Z16, Z17
-	VCVTDQ2PS   2816(R9), Z21
-	VFMADD231PS Z17, Z21, Z12
-	LONG        $0x4b7ba2c4
-	LONG        $0x02802e94
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 564(BX), Z16, Z18
-	VCVTDQ2PS   2880(R9), Z22
-	VFMADD231PS Z18, Z22, Z13
-	VMULPS.BCST 568(BX), Z16, Z19
-	VCVTDQ2PS   2944(R9), Z23
-	VFMADD231PS Z19, Z23, Z14
-	VMULPS.BCST 572(BX), Z16, Z20
-	VCVTDQ2PS   3008(R9), Z24
-	VFMADD231PS Z20, Z24, Z15
-	LONG        $0x5e6be2c4
-	BYTE        $0xf0
-	VMOVUPS     1216(AX), Z16
-	VMULPS.BCST 512(BX), Z16, Z17
-	VCVTDQ2PS   3072(R9), Z21
-	VFMADD231PS Z17, Z21, Z0
-	VMULPS.BCST 516(BX), Z16, Z18
-	VCVTDQ2PS   3136(R9), Z22
-	VFMADD231PS Z18, Z22, Z1
-	VMULPS.BCST 520(BX), Z16, Z19
-	VCVTDQ2PS   3200(R9), Z23
-	VFMADD231PS Z19, Z23, Z2
-	LONG        $0x4b7a82c4
-	LONG        $0x040029ac
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 524(BX), Z16, Z20
-	VCVTDQ2PS   3264(R9), Z24
-	VFMADD231PS Z20, Z24, Z3
-	VMULPS.BCST 528(BX), Z16, Z17
-	VCVTDQ2PS   3328(R9), Z21
-	VFMADD231PS Z17, Z21, Z4
-	VMULPS.BCST 532(BX), Z16, Z18
-	VCVTDQ2PS   3392(R9), Z22
-	VFMADD231PS Z18, Z22, Z5
-	LONG        $0x497be2c4
-	BYTE        $0xf8
-	VMULPS.BCST 536(BX), Z16, Z19
-	VCVTDQ2PS   3456(R9), Z23
-	VFMADD231PS Z19, Z23, Z6
-	VMULPS.BCST 540(BX), Z16, Z20
-	VCVTDQ2PS   3520(R9), Z24
-	VFMADD231PS Z20, Z24, Z7
-	LONG        $0x4b7b82c4
-	LONG        $0x00101c8c
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 544(BX), Z16, Z17
-	VCVTDQ2PS   3584(R9), Z21
-	VFMADD231PS Z17, Z21, Z8
-	VMULPS.BCST 548(BX), Z16, Z18
-	VCVTDQ2PS   3648(R9), Z22
-	VFMADD231PS Z18, Z22, Z9
-	VMULPS.BCST 552(BX), Z16, Z19
-	VCVTDQ2PS   3712(R9), Z23
-	VFMADD231PS Z19, Z23, Z10
-	LONG        $0x4b7ba2c4
-	LONG        $0x03802e9c
-	BYTE        $0x00
-	BYTE        $0x00
-	VMULPS.BCST 556(BX), Z16, Z20
-	VCVTDQ2PS   3776(R9), Z24
-	VFMADD231PS Z20, Z24, Z11
-	VMULPS.BCST 560(BX), Z16, Z17
-	VCVTDQ2PS   3840(R9), Z21
-	VFMADD231PS Z17, Z21, Z12
-	VMULPS.BCST 564(BX), Z16, Z18
-	VCVTDQ2PS   3904(R9), Z22
-	VFMADD231PS Z18, Z22, Z13
-	LONG        $0x5e63e2c4
-	BYTE        $0xf9
-	VMULPS.BCST 568(BX), Z16, Z19
-	VCVTDQ2PS   3968(R9), Z23
-	VFMADD231PS Z19, Z23, Z14
-	VMULPS.BCST 572(BX), Z16, Z20
-	VCVTDQ2PS   4032(R9), Z24
-	VFMADD231PS Z20, Z24, Z15
-	ADDQ        $0x000002c0, R12
-	DECQ        R8
-	CMOVQEQ     acts+8(FP), R12
-	CMOVQEQ     blocks+48(FP), R8
-	ADDQ        $0x000002c0, BX
-	ADDQ        $0x00000100, R14
-	DECQ        R10
-	LEAQ        1280(SI), SI
-	LEAQ        1280(AX), AX
-	JNZ         loop
-	XORL        R15, R15
+	VMOVUPS         1152(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     2048(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     2112(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     2176(R9), Z21, Z2
+	LONG            $0x4b7a82c4
+	LONG            $0x0c0029bc
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     2240(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     2304(R9), Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     2368(R9), Z24, Z5
+	LONG            $0x5c62e2c4
+	BYTE            $0xea
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     2432(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     2496(R9), Z26, Z7
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021b4
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     2560(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     2624(R9), Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     2688(R9), Z21, Z10
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     2752(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     2816(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     2880(R9), Z24, Z13
+	LONG            $0x4b7ba2c4
+	LONG            $0x02802e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     2944(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     3008(R9), Z26, Z15
+	LONG            $0x5e73e2c4
+	BYTE            $0xf0
+	VMOVUPS         1216(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     3072(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     3136(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     3200(R9), Z21, Z2
+	LONG            $0x4b7a82c4
+	LONG            $0x000029a4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     3264(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     3328(R9), Z23, Z4
+	LONG            $0x5c62e2c4
+	BYTE            $0xf2
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     3392(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     3456(R9), Z25, Z6
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021bc
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     3520(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     3584(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     3648(R9), Z20, Z9
+	LONG            $0x4b7b82c4
+	LONG            $0x00101c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     3712(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     3776(R9), Z22, Z11
+	LONG            $0x4b7ba2c4
+	LONG            $0x03802e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     3840(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     3904(R9), Z24, Z13
+	LONG            $0x5e73e2c4
+	BYTE            $0xf8
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     3968(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     4032(R9), Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	ADDQ            $0x00000100, R14
+	DECQ            R10
+	LEAQ            1280(SI), SI
+	LEAQ            1280(AX), AX
+	JNZ             loop
+	XORL            R15, R15
 
 finish:
 	TESTQ   DX, DX
@@ -43625,457 +43915,607 @@ done:
 
 DATA matrixAMXg16minx16Tiles<>+0(SB)/1, $0x01
 DATA matrixAMXg16minx16Tiles<>+16(SB)/2, $0x0010
-DATA matrixAMXg16minx16Tiles<>+18(SB)/2, $0x0010
-DATA matrixAMXg16minx16Tiles<>+20(SB)/2, $0x0040
+DATA matrixAMXg16minx16Tiles<>+18(SB)/2, $0x0040
+DATA matrixAMXg16minx16Tiles<>+20(SB)/2, $0x0004
 DATA matrixAMXg16minx16Tiles<>+22(SB)/2, $0x0040
 DATA matrixAMXg16minx16Tiles<>+24(SB)/2, $0x0040
 DATA matrixAMXg16minx16Tiles<>+26(SB)/2, $0x0040
 DATA matrixAMXg16minx16Tiles<>+28(SB)/2, $0x0040
 DATA matrixAMXg16minx16Tiles<>+30(SB)/2, $0x0040
 DATA matrixAMXg16minx16Tiles<>+48(SB)/1, $0x10
-DATA matrixAMXg16minx16Tiles<>+49(SB)/1, $0x10
-DATA matrixAMXg16minx16Tiles<>+50(SB)/1, $0x04
-DATA matrixAMXg16minx16Tiles<>+51(SB)/1, $0x04
+DATA matrixAMXg16minx16Tiles<>+49(SB)/1, $0x04
+DATA matrixAMXg16minx16Tiles<>+50(SB)/1, $0x10
+DATA matrixAMXg16minx16Tiles<>+51(SB)/1, $0x01
 DATA matrixAMXg16minx16Tiles<>+52(SB)/1, $0x10
 DATA matrixAMXg16minx16Tiles<>+53(SB)/1, $0x10
 DATA matrixAMXg16minx16Tiles<>+54(SB)/1, $0x10
 DATA matrixAMXg16minx16Tiles<>+55(SB)/1, $0x10
 DATA matrixAMXg16minx16Tiles<>+56(SB)/8, $0x0000000000000000
-GLOBL matrixAMXg16minx16Tiles<>(SB), RODATA|NOPTR, $64
+DATA matrixAMXg16minx16Tiles<>+64(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+68(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+72(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+76(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+80(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+84(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+88(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+92(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+96(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+100(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+104(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+108(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+112(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+116(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+120(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+124(SB)/4, $0x0000cb40
+DATA matrixAMXg16minx16Tiles<>+128(SB)/4, $0x00003f80
+GLOBL matrixAMXg16minx16Tiles<>(SB), RODATA|NOPTR, $132
 
 // func matrixAMXg16minx16(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, ring *byte, blocks int, n int, outStride int, tokens int, join int)
 TEXT ·matrixAMXg16minx16(SB), NOSPLIT, $0-88
-	LEAQ    matrixAMXg16minx16Tiles<>+0(SB), AX
-	LONG    $0x4978e2c4
-	BYTE    $0x00
-	MOVQ    w+0(FP), AX
-	MOVQ    out+24(FP), CX
-	MOVQ    bias+32(FP), DX
-	MOVQ    n+56(FP), DI
-	MOVQ    ring+40(FP), R9
-	MOVQ    $0x00000020, R11
-	MOVQ    $0x00000040, R13
-	MOVQ    AX, SI
-	MOVQ    acts+8(FP), R12
-	MOVQ    blocks+48(FP), R8
-	LONG    $0x497be2c4
-	BYTE    $0xe0
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c84
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x00002e94
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e6be2c4
-	BYTE    $0xe0
-	LONG    $0x497be2c4
-	BYTE    $0xe8
-	LONG    $0x4b7b82c4
-	LONG    $0x00101c8c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x01002e9c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e63e2c4
-	BYTE    $0xe9
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LONG    $0x4b7a82c4
-	LONG    $0x000029a4
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x497be2c4
-	BYTE    $0xf0
-	LONG    $0x4b7b82c4
-	LONG    $0x00001c84
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x03002e94
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e6be2c4
-	BYTE    $0xf0
-	LONG    $0x4b7a82c4
-	LONG    $0x040029ac
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x497be2c4
-	BYTE    $0xf8
-	LONG    $0x4b7b82c4
-	LONG    $0x00101c8c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x4b7ba2c4
-	LONG    $0x04002e9c
-	BYTE    $0x00
-	BYTE    $0x00
-	LONG    $0x5e63e2c4
-	BYTE    $0xf9
-	ADDQ    $0x000002c0, R12
-	DECQ    R8
-	CMOVQEQ acts+8(FP), R12
-	CMOVQEQ blocks+48(FP), R8
-	LEAQ    1536(SI), SI
-	XORL    R15, R15
-	JMP     begin
+	LEAQ         matrixAMXg16minx16Tiles<>+0(SB), AX
+	LONG         $0x4978e2c4
+	BYTE         $0x00
+	LONG         $0x4b7be2c4
+	LONG         $0x0040209c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7be2c4
+	LONG         $0x00802094
+	BYTE         $0x00
+	BYTE         $0x00
+	MOVQ         w+0(FP), AX
+	MOVQ         out+24(FP), CX
+	MOVQ         bias+32(FP), DX
+	MOVQ         n+56(FP), DI
+	MOVQ         ring+40(FP), R9
+	MOVL         $0x4b400000, R13
+	VPBROADCASTD R13, Z0
+	VMOVUPS      Z0, 4096(R9)
+	MOVQ         $0x00000020, R11
+	MOVQ         $0x00000040, R13
+	MOVQ         AX, SI
+	MOVQ         acts+8(FP), R12
+	MOVQ         blocks+48(FP), R8
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021a4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x00002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xe0
+	LONG         $0x5c62e2c4
+	BYTE         $0xe2
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021ac
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00101c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x01002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xe8
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LONG         $0x5c62e2c4
+	BYTE         $0xea
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021b4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00001c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x03002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xf0
+	LONG         $0x4b7a82c4
+	LONG         $0x000029a4
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5c62e2c4
+	BYTE         $0xf2
+	LONG         $0x4b7bc2c4
+	LONG         $0x100021bc
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7b82c4
+	LONG         $0x00101c84
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x4b7ba2c4
+	LONG         $0x04002e8c
+	BYTE         $0x00
+	BYTE         $0x00
+	LONG         $0x5e73e2c4
+	BYTE         $0xf8
+	ADDQ         $0x000002c0, R12
+	DECQ         R8
+	CMOVQEQ      acts+8(FP), R12
+	CMOVQEQ      blocks+48(FP), R8
+	LEAQ         1536(SI), SI
+	XORL         R15, R15
+	JMP          begin
 
 loop:
-	VMOVUPS          512(AX), Z16
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        (R9), Z21
-	VFMADD231PS      Z17, Z21, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        64(R9), Z22
-	VFMADD231PS      Z18, Z22, Z1
-	VMULPS.BCST      520(BX), Z16, Z19
-	VCVTDQ2PS        128(R9), Z23
-	VFMADD231PS      Z19, Z23, Z2
-	VMULPS.BCST      524(BX), Z16, Z20
-	VCVTDQ2PS        192(R9), Z24
-	VFMADD231PS      Z20, Z24, Z3
-	LONG             $0x4b7a82c4
-	LONG             $0x080029b4
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        256(R9), Z21
-	VFMADD231PS      Z17, Z21, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        320(R9), Z22
-	VFMADD231PS      Z18, Z22, Z5
-	VMULPS.BCST      536(BX), Z16, Z19
-	VCVTDQ2PS        384(R9), Z23
-	VFMADD231PS      Z19, Z23, Z6
-	LONG             $0x497be2c4
-	BYTE             $0xe0
-	VMULPS.BCST      540(BX), Z16, Z20
-	VCVTDQ2PS        448(R9), Z24
-	VFMADD231PS      Z20, Z24, Z7
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        512(R9), Z21
-	VFMADD231PS      Z17, Z21, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        576(R9), Z22
-	VFMADD231PS      Z18, Z22, Z9
-	LONG             $0x4b7b82c4
-	LONG             $0x00001c84
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      552(BX), Z16, Z19
-	VCVTDQ2PS        640(R9), Z23
-	VFMADD231PS      Z19, Z23, Z10
-	VMULPS.BCST      556(BX), Z16, Z20
-	VCVTDQ2PS        704(R9), Z24
-	VFMADD231PS      Z20, Z24, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        768(R9), Z21
-	VFMADD231PS      Z17, Z21, Z12
-	LONG             $0x4b7ba2c4
-	LONG             $0x00002e94
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        832(R9), Z22
-	VFMADD231PS      Z18, Z22, Z13
-	VMULPS.BCST      568(BX), Z16, Z19
-	VCVTDQ2PS        896(R9), Z23
-	VFMADD231PS      Z19, Z23, Z14
-	VMULPS.BCST      572(BX), Z16, Z20
-	VCVTDQ2PS        960(R9), Z24
-	VFMADD231PS      Z20, Z24, Z15
-	VMOVUPS          640(AX), Z16
-	VFMADD231PS.BCST 128(R14), Z16, Z0
-	VFMADD231PS.BCST 132(R14), Z16, Z1
-	VFMADD231PS.BCST 136(R14), Z16, Z2
-	VFMADD231PS.BCST 140(R14), Z16, Z3
-	VFMADD231PS.BCST 144(R14), Z16, Z4
-	VFMADD231PS.BCST 148(R14), Z16, Z5
-	VFMADD231PS.BCST 152(R14), Z16, Z6
-	VFMADD231PS.BCST 156(R14), Z16, Z7
-	VFMADD231PS.BCST 160(R14), Z16, Z8
-	VFMADD231PS.BCST 164(R14), Z16, Z9
-	VFMADD231PS.BCST 168(R14), Z16, Z10
-	VFMADD231PS.BCST 172(R14), Z16, Z11
-	VFMADD231PS.BCST 176(R14), Z16, Z12
-	VFMADD231PS.BCST 180(R14), Z16, Z13
-	VFMADD231PS.BCST 184(R14), Z16, Z14
-	VFMADD231PS.BCST 188(R14), Z16, Z15
-	LONG             $0x5e6be2c4
-	BYTE             $0xe0
-	VMOVUPS          576(AX), Z16
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        1024(R9), Z21
-	VFMADD231PS      Z17, Z21, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        1088(R9), Z22
-	VFMADD231PS      Z18, Z22, Z1
-	VMULPS.BCST      520(BX), Z16, Z19
-	VCVTDQ2PS        1152(R9), Z23
-	VFMADD231PS      Z19, Z23, Z2
-	LONG             $0x4b7a82c4
-	LONG             $0x0c0029bc
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      524(BX), Z16, Z20
-	VCVTDQ2PS        1216(R9), Z24
-	VFMADD231PS      Z20, Z24, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        1280(R9), Z21
-	VFMADD231PS      Z17, Z21, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        1344(R9), Z22
-	VFMADD231PS      Z18, Z22, Z5
-	LONG             $0x497be2c4
-	BYTE             $0xe8
-	VMULPS.BCST      536(BX), Z16, Z19
-	VCVTDQ2PS        1408(R9), Z23
-	VFMADD231PS      Z19, Z23, Z6
-	VMULPS.BCST      540(BX), Z16, Z20
-	VCVTDQ2PS        1472(R9), Z24
-	VFMADD231PS      Z20, Z24, Z7
-	LONG             $0x4b7b82c4
-	LONG             $0x00101c8c
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        1536(R9), Z21
-	VFMADD231PS      Z17, Z21, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        1600(R9), Z22
-	VFMADD231PS      Z18, Z22, Z9
-	VMULPS.BCST      552(BX), Z16, Z19
-	VCVTDQ2PS        1664(R9), Z23
-	VFMADD231PS      Z19, Z23, Z10
-	LONG             $0x4b7ba2c4
-	LONG             $0x01002e9c
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      556(BX), Z16, Z20
-	VCVTDQ2PS        1728(R9), Z24
-	VFMADD231PS      Z20, Z24, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        1792(R9), Z21
-	VFMADD231PS      Z17, Z21, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        1856(R9), Z22
-	VFMADD231PS      Z18, Z22, Z13
-	LONG             $0x5e63e2c4
-	BYTE             $0xe9
-	VMULPS.BCST      568(BX), Z16, Z19
-	VCVTDQ2PS        1920(R9), Z23
-	VFMADD231PS      Z19, Z23, Z14
-	VMULPS.BCST      572(BX), Z16, Z20
-	VCVTDQ2PS        1984(R9), Z24
-	VFMADD231PS      Z20, Z24, Z15
-	VMOVUPS          704(AX), Z16
-	VFMADD231PS.BCST 192(R14), Z16, Z0
-	VFMADD231PS.BCST 196(R14), Z16, Z1
-	VFMADD231PS.BCST 200(R14), Z16, Z2
-	VFMADD231PS.BCST 204(R14), Z16, Z3
-	VFMADD231PS.BCST 208(R14), Z16, Z4
-	VFMADD231PS.BCST 212(R14), Z16, Z5
-	VFMADD231PS.BCST 216(R14), Z16, Z6
-	VFMADD231PS.BCST 220(R14), Z16, Z7
-	VFMADD231PS.BCST 224(R14), Z16, Z8
-	VFMADD231PS.BCST 228(R14), Z16, Z9
-	VFMADD231PS.BCST 232(R14), Z16, Z10
-	VFMADD231PS.BCST 236(R14), Z16, Z11
-	VFMADD231PS.BCST 240(R14), Z16, Z12
-	VFMADD231PS.BCST 244(R14), Z16, Z13
-	VFMADD231PS.BCST 248(R14), Z16, Z14
-	VFMADD231PS.BCST 252(R14), Z16, Z15
-	ADDQ             $0x000002c0, R12
-	DECQ             R8
-	CMOVQEQ          acts+8(FP), R12
-	CMOVQEQ          blocks+48(FP), R8
-	ADDQ             $0x000002c0, BX
-	ADDQ             $0x00000100, R14
-	DECQ             R10
-	JZ               end1
+	VMOVUPS         512(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     (R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     64(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     128(R9), Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     192(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     256(R9), Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     320(R9), Z24, Z5
+	LONG            $0x4b7a82c4
+	LONG            $0x040029ac
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     384(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     448(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     512(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     576(R9), Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     640(R9), Z21, Z10
+	LONG            $0x5c62e2c4
+	BYTE            $0xfa
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     704(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     768(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     832(R9), Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     896(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     960(R9), Z26, Z15
+	VMOVUPS         640(AX), Z16
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021a4
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 128(R14), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z3
+	VBROADCASTF32X4 144(R14), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z5
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z7
+	VBROADCASTF32X4 160(R14), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z10
+	LONG            $0x4b7ba2c4
+	LONG            $0x00002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z11
+	VBROADCASTF32X4 176(R14), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z15
+	LONG            $0x5e73e2c4
+	BYTE            $0xe0
+	VMOVUPS         576(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     1024(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     1088(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     1152(R9), Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     1216(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     1280(R9), Z23, Z4
+	LONG            $0x4b7a82c4
+	LONG            $0x080029b4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     1344(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     1408(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     1472(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     1536(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     1600(R9), Z20, Z9
+	LONG            $0x5c62e2c4
+	BYTE            $0xe2
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     1664(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     1728(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     1792(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     1856(R9), Z24, Z13
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021ac
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     1920(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     1984(R9), Z26, Z15
+	VMOVUPS         704(AX), Z16
+	VBROADCASTF32X4 192(R14), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z2
+	LONG            $0x4b7b82c4
+	LONG            $0x00101c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z3
+	VBROADCASTF32X4 208(R14), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z6
+	LONG            $0x4b7ba2c4
+	LONG            $0x01002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z7
+	VBROADCASTF32X4 224(R14), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z11
+	LONG            $0x5e73e2c4
+	BYTE            $0xe8
+	VBROADCASTF32X4 240(R14), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	ADDQ            $0x00000100, R14
+	DECQ            R10
+	JZ              end1
 
 next1:
-	VMOVUPS          1280(AX), Z16
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        2048(R9), Z21
-	VFMADD231PS      Z17, Z21, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        2112(R9), Z22
-	VFMADD231PS      Z18, Z22, Z1
-	VMULPS.BCST      520(BX), Z16, Z19
-	VCVTDQ2PS        2176(R9), Z23
-	VFMADD231PS      Z19, Z23, Z2
-	VMULPS.BCST      524(BX), Z16, Z20
-	VCVTDQ2PS        2240(R9), Z24
-	VFMADD231PS      Z20, Z24, Z3
-	LONG             $0x4b7a82c4
-	LONG             $0x000029a4
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        2304(R9), Z21
-	VFMADD231PS      Z17, Z21, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        2368(R9), Z22
-	VFMADD231PS      Z18, Z22, Z5
-	VMULPS.BCST      536(BX), Z16, Z19
-	VCVTDQ2PS        2432(R9), Z23
-	VFMADD231PS      Z19, Z23, Z6
-	LONG             $0x497be2c4
-	BYTE             $0xf0
-	VMULPS.BCST      540(BX), Z16, Z20
-	VCVTDQ2PS        2496(R9), Z24
-	VFMADD231PS      Z20, Z24, Z7
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        2560(R9), Z21
-	VFMADD231PS      Z17, Z21, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        2624(R9), Z22
-	VFMADD231PS      Z18, Z22, Z9
-	LONG             $0x4b7b82c4
-	LONG             $0x00001c84
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      552(BX), Z16, Z19
-	VCVTDQ2PS        2688(R9), Z23
-	VFMADD231PS      Z19, Z23, Z10
-	VMULPS.BCST      556(BX), Z16, Z20
-	VCVTDQ2PS        2752(R9), Z24
-	VFMADD231PS      Z20, Z24, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        2816(R9), Z21
-	VFMADD231PS      Z17, Z21, Z12
-	LONG             $0x4b7ba2c4
-	LONG             $0x03002e94
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        2880(R9), Z22
-	VFMADD231PS      Z18, Z22, Z13
-	VMULPS.BCST      568(BX), Z16, Z19
-	VCVTDQ2PS        2944(R9), Z23
-	VFMADD231PS      Z19, Z23, Z14
-	VMULPS.BCST      572(BX), Z16, Z20
-	VCVTDQ2PS        3008(R9), Z24
-	VFMADD231PS      Z20, Z24, Z15
-	VMOVUPS          1408(AX), Z16
-	VFMADD231PS.BCST 128(R14), Z16, Z0
-	VFMADD231PS.BCST 132(R14), Z16, Z1
-	VFMADD231PS.BCST 136(R14), Z16, Z2
-	VFMADD231PS.BCST 140(R14), Z16, Z3
-	VFMADD231PS.BCST 144(R14), Z16, Z4
-	VFMADD231PS.BCST 148(R14), Z16, Z5
-	VFMADD231PS.BCST 152(R14), Z16, Z6
-	VFMADD231PS.BCST 156(R14), Z16, Z7
-	VFMADD231PS.BCST 160(R14), Z16, Z8
-	VFMADD231PS.BCST 164(R14), Z16, Z9
-	VFMADD231PS.BCST 168(R14), Z16, Z10
-	VFMADD231PS.BCST 172(R14), Z16, Z11
-	VFMADD231PS.BCST 176(R14), Z16, Z12
-	VFMADD231PS.BCST 180(R14), Z16, Z13
-	VFMADD231PS.BCST 184(R14), Z16, Z14
-	VFMADD231PS.BCST 188(R14), Z16, Z15
-	LONG             $0x5e6be2c4
-	BYTE             $0xf0
-	VMOVUPS          1344(AX), Z16
-	VMULPS.BCST      512(BX), Z16, Z17
-	VCVTDQ2PS        3072(R9), Z21
-	VFMADD231PS      Z17, Z21, Z0
-	VMULPS.BCST      516(BX), Z16, Z18
-	VCVTDQ2PS        3136(R9), Z22
-	VFMADD231PS      Z18, Z22, Z1
-	VMULPS.BCST      520(BX), Z16, Z19
-	VCVTDQ2PS        3200(R9), Z23
-	VFMADD231PS      Z19, Z23, Z2
-	LONG             $0x4b7a82c4
-	LONG             $0x040029ac
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      524(BX), Z16, Z20
-	VCVTDQ2PS        3264(R9), Z24
-	VFMADD231PS      Z20, Z24, Z3
-	VMULPS.BCST      528(BX), Z16, Z17
-	VCVTDQ2PS        3328(R9), Z21
-	VFMADD231PS      Z17, Z21, Z4
-	VMULPS.BCST      532(BX), Z16, Z18
-	VCVTDQ2PS        3392(R9), Z22
-	VFMADD231PS      Z18, Z22, Z5
-	LONG             $0x497be2c4
-	BYTE             $0xf8
-	VMULPS.BCST      536(BX), Z16, Z19
-	VCVTDQ2PS        3456(R9), Z23
-	VFMADD231PS      Z19, Z23, Z6
-	VMULPS.BCST      540(BX), Z16, Z20
-	VCVTDQ2PS        3520(R9), Z24
-	VFMADD231PS      Z20, Z24, Z7
-	LONG             $0x4b7b82c4
-	LONG             $0x00101c8c
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      544(BX), Z16, Z17
-	VCVTDQ2PS        3584(R9), Z21
-	VFMADD231PS      Z17, Z21, Z8
-	VMULPS.BCST      548(BX), Z16, Z18
-	VCVTDQ2PS        3648(R9), Z22
-	VFMADD231PS      Z18, Z22, Z9
-	VMULPS.BCST      552(BX), Z16, Z19
-	VCVTDQ2PS        3712(R9), Z23
-	VFMADD231PS      Z19, Z23, Z10
-	LONG             $0x4b7ba2c4
-	LONG             $0x04002e9c
-	BYTE             $0x00
-	BYTE             $0x00
-	VMULPS.BCST      556(BX), Z16, Z20
-	VCVTDQ2PS        3776(R9), Z24
-	VFMADD231PS      Z20, Z24, Z11
-	VMULPS.BCST      560(BX), Z16, Z17
-	VCVTDQ2PS        3840(R9), Z21
-	VFMADD231PS      Z17, Z21, Z12
-	VMULPS.BCST      564(BX), Z16, Z18
-	VCVTDQ2PS        3904(R9), Z22
-	VFMADD231PS      Z18, Z22, Z13
-	LONG             $0x5e63e2c4
-	BYTE             $0xf9
-	VMULPS.BCST      568(BX), Z16, Z19
-	VCVTDQ2PS        3968(R9), Z23
-	VFMADD231PS      Z19, Z23, Z14
-	VMULPS.BCST      572(BX), Z16, Z20
-	VCVTDQ2PS        4032(R9), Z24
-	VFMADD231PS      Z20, Z24, Z15
-	VMOVUPS          1472(AX), Z16
-	VFMADD231PS.BCST 192(R14), Z16, Z0
-	VFMADD231PS.BCST 196(R14), Z16, Z1
-	VFMADD231PS.BCST 200(R14), Z16, Z2
-	VFMADD231PS.BCST 204(R14), Z16, Z3
-	VFMADD231PS.BCST 208(R14), Z16, Z4
-	VFMADD231PS.BCST 212(R14), Z16, Z5
-	VFMADD231PS.BCST 216(R14), Z16, Z6
-	VFMADD231PS.BCST 220(R14), Z16, Z7
-	VFMADD231PS.BCST 224(R14), Z16, Z8
-	VFMADD231PS.BCST 228(R14), Z16, Z9
-	VFMADD231PS.BCST 232(R14), Z16, Z10
-	VFMADD231PS.BCST 236(R14), Z16, Z11
-	VFMADD231PS.BCST 240(R14), Z16, Z12
-	VFMADD231PS.BCST 244(R14), Z16, Z13
-	VFMADD231PS.BCST 248(R14), Z16, Z14
-	VFMADD231PS.BCST 252(R14), Z16, Z15
-	ADDQ             $0x000002c0, R12
-	DECQ             R8
-	CMOVQEQ          acts+8(FP), R12
-	CMOVQEQ          blocks+48(FP), R8
-	ADDQ             $0x000002c0, BX
-	ADDQ             $0x00000100, R14
-	DECQ             R10
-	LEAQ             1536(SI), SI
-	LEAQ             1536(AX), AX
-	JNZ              loop
-	XORL             R15, R15
+	VMOVUPS         1280(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     2048(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     2112(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     2176(R9), Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     2240(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     2304(R9), Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     2368(R9), Z24, Z5
+	LONG            $0x4b7a82c4
+	LONG            $0x0c0029bc
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     2432(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     2496(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     2560(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     2624(R9), Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     2688(R9), Z21, Z10
+	LONG            $0x5c62e2c4
+	BYTE            $0xea
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     2752(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     2816(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     2880(R9), Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     2944(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     3008(R9), Z26, Z15
+	VMOVUPS         1408(AX), Z16
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021b4
+	BYTE            $0x00
+	BYTE            $0x00
+	VBROADCASTF32X4 128(R14), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z3
+	VBROADCASTF32X4 144(R14), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z5
+	LONG            $0x4b7b82c4
+	LONG            $0x00001c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z7
+	VBROADCASTF32X4 160(R14), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z10
+	LONG            $0x4b7ba2c4
+	LONG            $0x03002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z11
+	VBROADCASTF32X4 176(R14), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z15
+	LONG            $0x5e73e2c4
+	BYTE            $0xf0
+	VMOVUPS         1344(AX), Z16
+	VBROADCASTF32X4 512(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     3072(R9), Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     3136(R9), Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     3200(R9), Z21, Z2
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     3264(R9), Z22, Z3
+	VBROADCASTF32X4 528(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     3328(R9), Z23, Z4
+	LONG            $0x4b7a82c4
+	LONG            $0x000029a4
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     3392(R9), Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     3456(R9), Z25, Z6
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     3520(R9), Z26, Z7
+	VBROADCASTF32X4 544(BX), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VMULPS          Z16, Z19, Z19
+	VFMADD231PS     3584(R9), Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VMULPS          Z16, Z20, Z20
+	VFMADD231PS     3648(R9), Z20, Z9
+	LONG            $0x5c62e2c4
+	BYTE            $0xf2
+	VPERMILPS       $0xaa, Z17, Z21
+	VMULPS          Z16, Z21, Z21
+	VFMADD231PS     3712(R9), Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VMULPS          Z16, Z22, Z22
+	VFMADD231PS     3776(R9), Z22, Z11
+	VBROADCASTF32X4 560(BX), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VMULPS          Z16, Z23, Z23
+	VFMADD231PS     3840(R9), Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VMULPS          Z16, Z24, Z24
+	VFMADD231PS     3904(R9), Z24, Z13
+	LONG            $0x4b7bc2c4
+	LONG            $0x100021bc
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xaa, Z18, Z25
+	VMULPS          Z16, Z25, Z25
+	VFMADD231PS     3968(R9), Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VMULPS          Z16, Z26, Z26
+	VFMADD231PS     4032(R9), Z26, Z15
+	VMOVUPS         1472(AX), Z16
+	VBROADCASTF32X4 192(R14), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z0
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z1
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z2
+	LONG            $0x4b7b82c4
+	LONG            $0x00101c84
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z3
+	VBROADCASTF32X4 208(R14), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z4
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z5
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z6
+	LONG            $0x4b7ba2c4
+	LONG            $0x04002e8c
+	BYTE            $0x00
+	BYTE            $0x00
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z7
+	VBROADCASTF32X4 224(R14), Z17
+	VPERMILPS       $0x00, Z17, Z19
+	VFMADD231PS     Z16, Z19, Z8
+	VPERMILPS       $0x55, Z17, Z20
+	VFMADD231PS     Z16, Z20, Z9
+	VPERMILPS       $0xaa, Z17, Z21
+	VFMADD231PS     Z16, Z21, Z10
+	VPERMILPS       $0xff, Z17, Z22
+	VFMADD231PS     Z16, Z22, Z11
+	LONG            $0x5e73e2c4
+	BYTE            $0xf8
+	VBROADCASTF32X4 240(R14), Z18
+	VPERMILPS       $0x00, Z18, Z23
+	VFMADD231PS     Z16, Z23, Z12
+	VPERMILPS       $0x55, Z18, Z24
+	VFMADD231PS     Z16, Z24, Z13
+	VPERMILPS       $0xaa, Z18, Z25
+	VFMADD231PS     Z16, Z25, Z14
+	VPERMILPS       $0xff, Z18, Z26
+	VFMADD231PS     Z16, Z26, Z15
+	ADDQ            $0x000002c0, R12
+	DECQ            R8
+	CMOVQEQ         acts+8(FP), R12
+	CMOVQEQ         blocks+48(FP), R8
+	ADDQ            $0x000002c0, BX
+	ADDQ            $0x00000100, R14
+	DECQ            R10
+	LEAQ            1536(SI), SI
+	LEAQ            1536(AX), AX
+	JNZ             loop
+	XORL            R15, R15
 
 finish:
 	TESTQ   DX, DX

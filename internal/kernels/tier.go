@@ -20,7 +20,7 @@ const (
 	AVX2                // amd64: AVX2, FMA and F16C
 	AVXVNNI             // amd64: AVX2 with the 8-bit dot products of AVX-VNNI
 	AVX512              // amd64: AVX-512 F, BW, DQ, VL and VNNI
-	AMX                 // amd64: AVX512, and the tiles of AMX for 8-bit integers
+	AMX                 // amd64: AVX512, and the tiles of AMX for 8-bit integers and BF16
 	NEON                // arm64: Advanced SIMD with dot products
 )
 

@@ -11,7 +11,8 @@ import (
 // machineTiers are plainTiers, and AMX.
 func machineTiers() []Tier {
 	tiers := plainTiers()
-	if n := len(tiers); n > 0 && tiers[n-1] == AVX512 && cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8 && mayUseTiles() {
+	x := &cpu.X86
+	if n := len(tiers); n > 0 && tiers[n-1] == AVX512 && x.HasAMXTile && x.HasAMXInt8 && x.HasAMXBF16 && mayUseTiles() {
 		tiers = append(tiers, AMX)
 	}
 	return tiers

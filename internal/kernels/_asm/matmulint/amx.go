@@ -15,9 +15,18 @@ const amxTokens = 16
 // The products of a tile of tokens with some row blocks, one for each group of each, are a sequence, and two units
 // work on it at a time: tiles make the sums of a product, vectors add those of an earlier one to the accumulators. Sums
 // wait in a ring in between. The processor takes one step of both after the other, so what matters is how far they are apart.
+//
+// Tiles also turn sums into floats, which spares the vectors a conversion for each token. A sum begins not at 0 but at the
+// integer whose bits are the float 1.5*2^23. With n added to it, less than 2^22 either way, it is the float 1.5*2^23 + n, and
+// a product of constants in BF16 takes the 1.5*2^23 away. All of that is exact.
 const (
 	amxSlots = 4 // sums in the ring: vectors follow so many products behind
-	amxDelay = 2 // products after which a tile's sums are stored: by then they are there
+	amxFloat = 1 // products after which a tile's sums become floats
+	amxDelay = 3 // and after which they are stored: by then they are there
+
+	amxStart = 0x4b400000 // 1.5*2^23 as a float
+	amxTake  = 0xcb40     // -1.5*2^23 in BF16
+	amxOne   = 0x3f80     // 1 in BF16
 )
 
 func amx() {
@@ -34,7 +43,7 @@ func amx() {
 
 // The assembler does not know the instructions of tiles, so they are encoded here.
 //
-// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBSSD, TILELOADD and others.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBSSD, TDPBF16PS, TILELOADD and others.
 
 // vexPrefix is one that selects the instruction set.
 type vexPrefix byte
@@ -67,7 +76,7 @@ func vex(prefix vexPrefix, opcode byte, index, base, second byte, rest ...byte) 
 	}
 }
 
-// A tile's rows lie stride bytes apart in memory.
+// A tile's rows lie stride bytes apart in memory. SP stands for no stride.
 func tileMemory(prefix vexPrefix, tile int, base, stride reg.Register, disp int) {
 	b, s := number(base), number(stride)
 	vex(prefix, 0x4b, s, b, 0, 0x84|byte(tile)<<3, s&7<<3|b&7, byte(disp), byte(disp>>8), byte(disp>>16), byte(disp>>24))
@@ -79,8 +88,11 @@ func tileLoad(tile int, base, stride reg.Register, disp int) {
 func tileStore(tile int, base, stride reg.Register, disp int) {
 	tileMemory(vexF3, tile, base, stride, disp)
 }
-func tileZero(tile int) { vex(vexF2, 0x49, 0, 0, 0, 0xc0|byte(tile)<<3) }
-func tileRelease()      { vex(vexNone, 0x49, 0, 0, 0, 0xc0) }
+
+// tileFill loads the same row for all of a tile.
+func tileFill(tile int, base reg.Register, disp int) { tileLoad(tile, base, reg.RSP, disp) }
+
+func tileRelease() { vex(vexNone, 0x49, 0, 0, 0, 0xc0) }
 
 // tileConfig reads the shapes of tiles from where base, one of AX, CX, DX and BX, points.
 func tileConfig(base reg.Register) { vex(vexNone, 0x49, 0, 0, 0, number(base)) }
@@ -88,12 +100,26 @@ func tileConfig(base reg.Register) { vex(vexNone, 0x49, 0, 0, 0, number(base)) }
 // tileDot adds the products of signed bytes of a and b to sum.
 func tileDot(sum, a, b int) { vex(vexF2, 0x5e, 0, 0, byte(b), 0xc0|byte(sum)<<3|byte(a)) }
 
-// The tiles: activations of 16 tokens and weights of 16 rows, each in turn with another, and sums of amxSlots products.
+// tileDotBF16 adds the products of numbers in BF16 of a and b, in float32.
+func tileDotBF16(sum, a, b int) { vex(vexF3, 0x5c, 0, 0, byte(b), 0xc0|byte(sum)<<3|byte(a)) }
+
+// The tiles: activations of 16 tokens, weights of 16 rows, two constants whose product is taken from sums, and sums of amxSlots products.
 const (
 	tileActs    = 0
-	tileWeights = 2
+	tileWeights = 1
+	tileOne     = 2
+	tileTake    = 3
 	tileSums    = 4
 )
+
+// What follows the shapes of tiles in memory: a row of tileTake and one of tileOne.
+const (
+	amxTakeAt = 64
+	amxOneAt  = 128
+)
+
+// amxStartAt is where the ring has a row of what sums begin with.
+const amxStartAt = 1024 * amxSlots
 
 // matrixAMX is a function that multiplies row blocks of expanded weights with a tile of
 // tokens.
@@ -119,24 +145,28 @@ func (m *matrixAMX) name() string { return tileName("matrixAMX", m.group, m.min,
 func (m *matrixAMX) groups() int { return 32 / m.group }
 
 func (m *matrixAMX) function() {
-	config := m.config()
+	constants := m.constants()
 	build.TEXT(m.name(), attr.NOSPLIT, "func(w, acts, sums16, out, bias, ring *byte, blocks, n, outStride, tokens, join int)")
 	build.Pragma("noescape")
 	build.Doc(m.name() + " multiplies row blocks of expanded weights, signed ones, with a tile of 16 tokens, of which it stores the first.")
-	op("LEAQ", config, reg.RAX)
+	op("LEAQ", constants, reg.RAX)
 	tileConfig(reg.RAX)
+	tileFill(tileTake, reg.RAX, amxTakeAt)
+	tileFill(tileOne, reg.RAX, amxOneAt)
 	build.Load(build.Param("w"), regW)
 	build.Load(build.Param("out"), regOut)
 	build.Load(build.Param("bias"), regBias)
 	build.Load(build.Param("n"), regRows)
 	build.Load(build.Param("ring"), amxRing)
+	broadcast512(zmm[0], amxStart)
+	op("VMOVUPS", zmm[0], mem(amxRing, amxStartAt))
 	op("MOVQ", operand.U32(32), amxNarrow)
 	op("MOVQ", operand.U32(64), amxWide)
 	op("MOVQ", regW, amxW)
 	op("MOVQ", param("acts"), amxX)
 	op("MOVQ", param("blocks"), amxLeft)
 	for i := range amxSlots {
-		for _, f := range m.tiles(i, i >= amxDelay) {
+		for _, f := range m.tiles(i, i) {
 			f()
 		}
 	}
@@ -147,7 +177,7 @@ func (m *matrixAMX) function() {
 	acc := zmm[:amxTokens]
 	build.Label("loop")
 	for i := range amxSlots {
-		m.vectors(acc, i, m.tiles(i, true))
+		m.vectors(acc, i, m.tiles(i, amxSlots))
 		if (i+1)%m.groups() > 0 {
 			continue
 		}
@@ -195,15 +225,19 @@ func (m *matrixAMX) function() {
 	build.RET()
 }
 
-// config writes the shapes of the tiles.
-func (m *matrixAMX) config() operand.Mem {
-	config := build.GLOBL(m.name()+"Tiles", attr.RODATA|attr.NOPTR)
+// constants writes the shapes of the tiles and what some of them hold.
+func (m *matrixAMX) constants() operand.Mem {
+	constants := build.GLOBL(m.name()+"Tiles", attr.RODATA|attr.NOPTR)
 	var shapes [8]struct{ rows, bytes int }
 	for i := range shapes {
 		switch {
-		case i < tileWeights:
+		case i == tileActs:
 			shapes[i].rows, shapes[i].bytes = amxTokens, m.group
-		case i < tileSums:
+		case i == tileOne:
+			shapes[i].rows, shapes[i].bytes = amxTokens, 4
+		case i == tileTake:
+			shapes[i].rows, shapes[i].bytes = 1, 64
+		case i == tileWeights:
 			shapes[i].rows, shapes[i].bytes = m.group/4, 64
 		default:
 			shapes[i].rows, shapes[i].bytes = amxTokens, 64
@@ -217,7 +251,11 @@ func (m *matrixAMX) config() operand.Mem {
 		build.DATA(48+i, operand.U8(s.rows))
 	}
 	build.DATA(56, operand.U64(0))
-	return config
+	for i := range 16 {
+		build.DATA(amxTakeAt+4*i, operand.U32(amxTake)) // two numbers, the second being 0
+	}
+	build.DATA(amxOneAt, operand.U32(amxOne))
+	return constants
 }
 
 // iteration is the size of the weights of amxSlots products.
@@ -226,22 +264,24 @@ func (m *matrixAMX) iteration() int { return amxSlots / m.groups() * expBytes(m.
 // advanceTiles goes on in the weights, which lie one after the other. It leaves flags as they are.
 func (m *matrixAMX) advanceTiles() { op("LEAQ", mem(amxW, m.iteration()), amxW) }
 
-// tiles is step i of the tile unit, in pieces between which other instructions may come. It goes beyond the last product
-// by amxSlots, of which nothing is used.
-func (m *matrixAMX) tiles(i int, store bool) []func() {
+// tiles is step i of the tile unit, which has begun some products before, in pieces between which other instructions may
+// come. It goes beyond the last product by amxSlots, of which nothing is used.
+func (m *matrixAMX) tiles(i, begun int) []func() {
 	block, h := i/m.groups(), i%m.groups()
-	sums, acts, weights := tileSums+i, tileActs+i%2, tileWeights+i%2
+	before := func(n int) int { return (i + amxSlots - n) % amxSlots }
 	var steps []func()
-	if store {
-		j := (i + amxSlots - amxDelay) % amxSlots
-		steps = append(steps, func() { tileStore(tileSums+j, amxRing, amxWide, 1024*j) })
+	if begun >= amxDelay {
+		slot := before(amxDelay)
+		steps = append(steps, func() { tileStore(tileSums+slot, amxRing, amxWide, 1024*slot) })
 	}
-	// To zero a tile takes long, so it comes first.
+	if begun >= amxFloat {
+		steps = append(steps, func() { tileDotBF16(tileSums+before(amxFloat), tileOne, tileTake) })
+	}
 	steps = append(steps,
-		func() { tileZero(sums) },
-		func() { tileLoad(acts, amxX, amxNarrow, 16*h) },
-		func() { tileLoad(weights, amxW, amxWide, block*expBytes(m.group, m.min)+256*h) },
-		func() { tileDot(sums, acts, weights) })
+		func() { tileFill(tileSums+i, amxRing, amxStartAt) },
+		func() { tileLoad(tileActs, amxX, amxNarrow, 16*h) },
+		func() { tileLoad(tileWeights, amxW, amxWide, block*expBytes(m.group, m.min)+256*h) },
+		func() { tileDot(tileSums+i, tileActs, tileWeights) })
 	if h+1 == m.groups() {
 		steps = append(steps, func() {
 			op("ADDQ", operand.U32(recBytes(amxTokens)), amxX)
@@ -256,28 +296,42 @@ func (m *matrixAMX) tiles(i int, store bool) []func() {
 // vectors adds the sums of step i to the accumulators and mixes other steps in.
 func (m *matrixAMX) vectors(acc []reg.VecPhysical, i int, steps []func()) {
 	free := zmm[len(acc):]
-	scale, tmp, sum := free[0], free[1:5], free[5:9]
+	weight, four, value := free[0], free[1:3], free[3:11]
 	block, h := i/m.groups(), i%m.groups()
 	weights := block * expBytes(m.group, m.min)
-	n := 0
-	op("VMOVUPS", mem(regW, weights+expScale(h)), scale)
-	for j, a := range acc {
-		for ; n < len(steps)*j/len(acc); n++ {
-			steps[n]()
-		}
-		t, s := tmp[j%len(tmp)], sum[j%len(sum)]
-		op("VMULPS.BCST", recScale(amxTokens, j), scale, t)
-		op("VCVTDQ2PS", mem(amxRing, 1024*i+64*j), s)
-		op("VFMADD231PS", t, s, a)
-	}
+	parts, part, done := 1, 0, 0
 	if m.min {
-		op("VMOVUPS", mem(regW, weights+expMin(m.group, h)), scale)
-		for j, a := range acc {
-			op("VFMADD231PS.BCST", recSum(amxTokens, j, m.group, h), scale, a)
-		}
+		parts = 2
 	}
-	for ; n < len(steps); n++ {
-		steps[n]()
+	// tokens runs do for each token with its value of the record in all lanes. Loads are scarce, shuffles are not, so values
+	// are loaded by fours.
+	tokens := func(record func(j int) operand.Mem, do func(j int, a, value reg.VecPhysical)) {
+		for j, a := range acc {
+			for ; done < len(steps)*(part*len(acc)+j)/(parts*len(acc)); done++ {
+				steps[done]()
+			}
+			f, v := four[j/4%len(four)], value[j%len(value)]
+			if j%4 == 0 {
+				op("VBROADCASTF32X4", record(j), f)
+			}
+			op("VPERMILPS", imm(j%4*0x55), f, v)
+			do(j, a, v)
+		}
+		part++
+	}
+	op("VMOVUPS", mem(regW, weights+expScale(h)), weight)
+	tokens(func(j int) operand.Mem { return recScale(amxTokens, j) }, func(j int, a, scale reg.VecPhysical) {
+		op("VMULPS", weight, scale, scale)
+		op("VFMADD231PS", mem(amxRing, 1024*i+64*j), scale, a)
+	})
+	if m.min {
+		op("VMOVUPS", mem(regW, weights+expMin(m.group, h)), weight)
+		tokens(func(j int) operand.Mem { return recSum(amxTokens, j, m.group, h) }, func(j int, a, sum reg.VecPhysical) {
+			op("VFMADD231PS", weight, sum, a)
+		})
+	}
+	for ; done < len(steps); done++ {
+		steps[done]()
 	}
 }
 
