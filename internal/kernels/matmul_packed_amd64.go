@@ -75,10 +75,9 @@ var kernels512 = vectorKernels{
 	dotSize: 64,
 }
 
-// kernelsAMX are those of AVX-512 but for many tokens.
+// kernelsAMX are those of AVX-512 but for more tokens than two of its tiles take: a matrixFunc takes as long for 9 as for 16.
 var kernelsAMX = func() vectorKernels {
 	k := kernels512
-	k.vecTokens = 8
 	k.acts = 1280 << 10 // processors with tiles have caches of 2 MB
 	k.expand = [packedFormats]expandFunc{
 		expandAMXQ4_0,

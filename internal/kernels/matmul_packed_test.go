@@ -326,11 +326,11 @@ func TestMatMulPackedSpecials(t *testing.T) {
 func TestMatMulPackedAllocatesNothing(t *testing.T) {
 	rows := randWeight(t, "Q4_K", 256, 40, 1)
 	w := mustPack(t, rows)
-	x, out := randFloats(9*256, 1), make([]float32, 9*40)
+	x, out := randFloats(13*256, 1), make([]float32, 13*40)
 	for _, tier := range Tiers() {
 		acts, s := QActs{Tier: tier}, Scratch{}
 		if n := testing.AllocsPerRun(10, func() {
-			for _, tokens := range []int{9, 3, 1} {
+			for _, tokens := range []int{13, 3, 1} {
 				acts.Quantize(x, 256, tokens, 256)
 				MatMulPacked(out, 40, w, 0, 3, nil, &acts, &s)
 				MatMulInt(out, 40, rows, 0, 40, nil, &acts, &s)
