@@ -16,7 +16,7 @@ const amxTokens = 16
 // work on it at a time: tiles make the sums of a product, vectors add those of an earlier one to the accumulators. Sums
 // wait in a ring in between. The processor takes one step of both after the other, so what matters is how far they are apart.
 //
-// Tiles also turn sums into floats, which spares the vectors a conversion for each token. A sum begins not at 0 but at the
+// Tiles also turn most sums into floats, which spares the vectors a conversion for each token. A sum begins not at 0 but at the
 // integer whose bits are the float 1.5*2^23. With n added to it, less than 2^22 either way, it is the float 1.5*2^23 + n, and
 // a product of constants in BF16 takes the 1.5*2^23 away. All of that is exact.
 const (
@@ -92,7 +92,8 @@ func tileStore(tile int, base, stride reg.Register, disp int) {
 // tileFill loads the same row for all of a tile.
 func tileFill(tile int, base reg.Register, disp int) { tileLoad(tile, base, reg.RSP, disp) }
 
-func tileRelease() { vex(vexNone, 0x49, 0, 0, 0, 0xc0) }
+func tileZero(tile int) { vex(vexF2, 0x49, 0, 0, 0, 0xc0|byte(tile)<<3) }
+func tileRelease()      { vex(vexNone, 0x49, 0, 0, 0, 0xc0) }
 
 // tileConfig reads the shapes of tiles from where base, one of AX, CX, DX and BX, points.
 func tileConfig(base reg.Register) { vex(vexNone, 0x49, 0, 0, 0, number(base)) }
@@ -264,6 +265,10 @@ func (m *matrixAMX) iteration() int { return amxSlots / m.groups() * expBytes(m.
 // advanceTiles goes on in the weights, which lie one after the other. It leaves flags as they are.
 func (m *matrixAMX) advanceTiles() { op("LEAQ", mem(amxW, m.iteration()), amxW) }
 
+// converts says whether vectors turn the sums of step i into floats. With groups of 32 values and no minimum they have the
+// least to do, and to fill a tile takes loads, of which there are too many then; so they take turns with tiles.
+func (m *matrixAMX) converts(i int) bool { return m.group == 32 && !m.min && i%2 == 0 }
+
 // tiles is step i of the tile unit, which has begun some products before, in pieces between which other instructions may
 // come. It goes beyond the last product by amxSlots, of which nothing is used.
 func (m *matrixAMX) tiles(i, begun int) []func() {
@@ -274,11 +279,15 @@ func (m *matrixAMX) tiles(i, begun int) []func() {
 		slot := before(amxDelay)
 		steps = append(steps, func() { tileStore(tileSums+slot, amxRing, amxWide, 1024*slot) })
 	}
-	if begun >= amxFloat {
-		steps = append(steps, func() { tileDotBF16(tileSums+before(amxFloat), tileOne, tileTake) })
+	if slot := before(amxFloat); begun >= amxFloat && !m.converts(slot) {
+		steps = append(steps, func() { tileDotBF16(tileSums+slot, tileOne, tileTake) })
+	}
+	start := func() { tileFill(tileSums+i, amxRing, amxStartAt) }
+	if m.converts(i) {
+		start = func() { tileZero(tileSums + i) }
 	}
 	steps = append(steps,
-		func() { tileFill(tileSums+i, amxRing, amxStartAt) },
+		start,
 		func() { tileLoad(tileActs, amxX, amxNarrow, 16*h) },
 		func() { tileLoad(tileWeights, amxW, amxWide, block*expBytes(m.group, m.min)+256*h) },
 		func() { tileDot(tileSums+i, tileActs, tileWeights) })
@@ -296,7 +305,7 @@ func (m *matrixAMX) tiles(i, begun int) []func() {
 // vectors adds the sums of step i to the accumulators and mixes other steps in.
 func (m *matrixAMX) vectors(acc []reg.VecPhysical, i int, steps []func()) {
 	free := zmm[len(acc):]
-	weight, four, value := free[0], free[1:3], free[3:11]
+	weight, float, four, value := free[0], free[1], free[2:4], free[4:12]
 	block, h := i/m.groups(), i%m.groups()
 	weights := block * expBytes(m.group, m.min)
 	parts, part, done := 1, 0, 0
@@ -322,7 +331,12 @@ func (m *matrixAMX) vectors(acc []reg.VecPhysical, i int, steps []func()) {
 	op("VMOVUPS", mem(regW, weights+expScale(h)), weight)
 	tokens(func(j int) operand.Mem { return recScale(amxTokens, j) }, func(j int, a, scale reg.VecPhysical) {
 		op("VMULPS", weight, scale, scale)
-		op("VFMADD231PS", mem(amxRing, 1024*i+64*j), scale, a)
+		var sum operand.Op = mem(amxRing, 1024*i+64*j)
+		if m.converts(i) {
+			op("VCVTDQ2PS", sum, float)
+			sum = float
+		}
+		op("VFMADD231PS", sum, scale, a)
 	})
 	if m.min {
 		op("VMOVUPS", mem(regW, weights+expMin(m.group, h)), weight)
