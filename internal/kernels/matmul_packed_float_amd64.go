@@ -34,11 +34,6 @@ var float512 = floatRoutines{
 		},
 	},
 	direct: []floatDirect{
-		{8, [...][maxFloatTokens]directFunc{
-			{direct8x1F32AVX512},
-			{direct8x1F16AVX512},
-			{direct8x1BF16AVX512},
-		}},
 		{4, [...][maxFloatTokens]directFunc{
 			{direct4x1F32AVX512, direct4x2F32AVX512, direct4x3F32AVX512, direct4x4F32AVX512, direct4x5F32AVX512, direct4x6F32AVX512},
 			{direct4x1F16AVX512, direct4x2F16AVX512, direct4x3F16AVX512, direct4x4F16AVX512, direct4x5F16AVX512, direct4x6F16AVX512},

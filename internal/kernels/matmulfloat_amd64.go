@@ -19,11 +19,6 @@ func widen2F32AVX512(panel *float32, w *byte, wStride uintptr, k int)
 //go:noescape
 func widen1F32AVX512(panel *float32, w *byte, wStride uintptr, k int)
 
-// direct8x1F32AVX512 multiplies 8 blocks of F32, wStride bytes apart, with one token of k values.
-//
-//go:noescape
-func direct8x1F32AVX512(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
-
 // direct4x1F32AVX512 multiplies 4 blocks of F32, wStride bytes apart, with one token of k values.
 //
 //go:noescape
@@ -74,11 +69,6 @@ func widen2F16AVX512(panel *float32, w *byte, wStride uintptr, k int)
 //go:noescape
 func widen1F16AVX512(panel *float32, w *byte, wStride uintptr, k int)
 
-// direct8x1F16AVX512 multiplies 8 blocks of F16, wStride bytes apart, with one token of k values.
-//
-//go:noescape
-func direct8x1F16AVX512(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
-
 // direct4x1F16AVX512 multiplies 4 blocks of F16, wStride bytes apart, with one token of k values.
 //
 //go:noescape
@@ -128,11 +118,6 @@ func widen2BF16AVX512(panel *float32, w *byte, wStride uintptr, k int)
 //
 //go:noescape
 func widen1BF16AVX512(panel *float32, w *byte, wStride uintptr, k int)
-
-// direct8x1BF16AVX512 multiplies 8 blocks of BF16, wStride bytes apart, with one token of k values.
-//
-//go:noescape
-func direct8x1BF16AVX512(out *float32, outStride uintptr, w *byte, wStride uintptr, x *float32, xStride uintptr, k int, bias *float32)
 
 // direct4x1BF16AVX512 multiplies 4 blocks of BF16, wStride bytes apart, with one token of k values.
 //

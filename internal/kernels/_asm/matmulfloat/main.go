@@ -30,7 +30,7 @@ type isa struct {
 }
 
 var sets = []isa{
-	{name: "AVX512", lanes: 16, panel: []int{4, 2, 1}, directOne: []int{8, 4, 1}, directMany: []int{4}},
+	{name: "AVX512", lanes: 16, panel: []int{4, 2, 1}, directOne: []int{4, 1}, directMany: []int{4}},
 	{name: "AVX2", lanes: 8, panel: []int{1}, directOne: []int{4, 1}, directMany: []int{1}},
 }
 
@@ -308,8 +308,19 @@ func (s isa) multiply(acc, w []reg.VecVirtual, x strided, cols, i int) {
 	}
 }
 
-// ahead is how far weights are fetched in advance, in bytes of each block.
-const ahead = 1024
+// ladder is how far ahead of the weights in use memory is asked for more, in bytes of each block: each line several times, since some of the
+// hints come to nothing while all places of the caches that wait for memory are taken.
+var ladder = []struct {
+	hint  func(Op)
+	ahead int
+}{
+	{func(m Op) { PREFETCHT1(m) }, ahead},
+	{func(m Op) { PREFETCHT1(m) }, 2048},
+	{func(m Op) { PREFETCHT0(m) }, 1024},
+}
+
+// ahead is the longest way of the ladder.
+const ahead = 3072
 
 // direct generates the product of blocks, as stored, with one or a few tokens.
 // Memory sets its speed: several blocks are read at once, each some way ahead.
@@ -327,12 +338,12 @@ func (s isa) direct(format string, blocks, cols int) {
 	}
 	w := newStrided(load64("w"), load64("wStride"), blocks)
 	x := newStrided(load64("x"), load64("xStride"), cols)
-	fetch := make([]reg.GPVirtual, len(w.bases))
-	for i, b := range w.bases {
-		fetch[i] = GP64()
-		LEAQ(Mem{Base: b, Disp: ahead}, fetch[i])
+	fetchFrom := strided{stride: w.stride}
+	for _, b := range w.bases {
+		f := GP64()
+		MOVQ(b, f)
+		fetchFrom.bases = append(fetchFrom.bases, f)
 	}
-	fetchFrom := strided{bases: fetch, stride: w.stride}
 
 	// The last part of each block fetches the beginning of a block of the next call:
 	// what follows a block in memory is its neighbour, which is being read already.
@@ -345,9 +356,9 @@ func (s isa) direct(format string, blocks, cols int) {
 	ANDQ(I32(-unroll), k)
 	SUBQ(k, rest)
 
-	step := func(n int) {
+	// step multiplies n values of each row, and calls between as often as there are blocks.
+	step := func(n int, between func()) {
 		for i := range n {
-			vs := make([]reg.VecVirtual, 0, blocks*per)
 			if cols == 1 {
 				b := s.vec()
 				VBROADCASTSS(x.at(0, 4*i), b)
@@ -362,30 +373,42 @@ func (s isa) direct(format string, blocks, cols int) {
 						s.widenTo(format, m, v)
 						VFMADD231PS(v, b, acc[r*per+h])
 					}
+					between()
 				}
 				continue
 			}
+			vs := make([]reg.VecVirtual, 0, blocks*per)
 			for r := range blocks {
 				for h := range per {
 					v := s.vec()
 					s.widenTo(format, w.at(r, i*size+h*size/per), v)
 					vs = append(vs, v)
 				}
+				between()
 			}
 			s.multiply(acc, vs, x, cols, i)
 		}
 		w.advance(n * size)
 		x.advance(n * 4)
 	}
+	var hints []func()
+	for line := 0; line < unroll*size; line += 64 {
+		for r := range blocks {
+			for _, l := range ladder {
+				hints = append(hints, func() { l.hint(fetchFrom.at(r, line+l.ahead)) })
+			}
+		}
+	}
 	Label("many")
 	SUBQ(I32(unroll), k)
 	JL(LabelRef("part"))
-	for r := range blocks {
-		for line := 0; line < unroll*size; line += 64 {
-			PREFETCHT0(fetchFrom.at(r, line))
+	// All hints at once would keep loads waiting.
+	given, steps := 0, 0
+	step(unroll, func() {
+		for steps++; given < len(hints)*steps/(unroll*blocks); given++ {
+			hints[given]()
 		}
-	}
-	step(unroll)
+	})
 	fetchFrom.advance(unroll * size)
 	JMP(LabelRef("many"))
 	Label("part")
@@ -394,9 +417,9 @@ func (s isa) direct(format string, blocks, cols int) {
 	JZ(LabelRef("last"))
 	MOVQ(rest, k)
 	XORQ(rest, rest)
-	for i := range fetch {
+	for _, f := range fetchFrom.bases {
 		for range blocks - 1 {
-			ADDQ(w.stride, fetch[i])
+			ADDQ(w.stride, f)
 		}
 	}
 	JMP(LabelRef("many"))
@@ -404,7 +427,7 @@ func (s isa) direct(format string, blocks, cols int) {
 	TESTQ(k, k)
 	JZ(LabelRef("end"))
 	Label("one")
-	step(1)
+	step(1, func() {})
 	DECQ(k)
 	JNZ(LabelRef("one"))
 	Label("end")
