@@ -59,11 +59,16 @@ func checkPackedFloat(t *testing.T, name string, in, out, tokens int) {
 		for _, tier := range Tiers() {
 			s := &Scratch{Tier: tier}
 			blocks := (out + PackedRows - 1) / PackedRows
-			got := guarded(tokens * outStride)
-			MatMulPackedFloat(got, outStride, packed, 0, blocks, b, x, xStride, tokens, s)
-			sameBits(t, fmt.Sprintf("%s %v %dx%d, %d tokens", tier, name, out, in, tokens), got, want)
+			for _, aligned := range []bool{true, false} { // of one token stored in two ways
+				got := placed(1+tokens*outStride, aligned)[1:]
+				MatMulPackedFloat(got, outStride, packed, 0, blocks, b, x, xStride, tokens, s)
+				sameBits(t, fmt.Sprintf("%s %v %dx%d, %d tokens, aligned: %v", tier, name, out, in, tokens, aligned), got, want)
+				if tokens > 1 {
+					break
+				}
+			}
 			// The same in parts: rows by three blocks, tokens by four.
-			got = guarded(tokens * outStride)
+			got := guarded(tokens * outStride)
 			for b0 := 0; b0 < blocks; b0 += 3 {
 				for t0 := 0; t0 < tokens; t0 += 4 {
 					MatMulPackedFloat(got[t0*outStride:], outStride, packed, b0, min(b0+3, blocks), b, x[t0*xStride:], xStride, min(4, tokens-t0), s)

@@ -278,12 +278,24 @@ end:
 	VADDPS  Z4, Z3, Z3
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+63, AX
+	JNZ      near
+	VMOVNTPS Z0, (AX)
+	VMOVNTPS Z1, 64(AX)
+	VMOVNTPS Z2, 128(AX)
+	VMOVNTPS Z3, 192(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -352,9 +364,18 @@ end:
 	VADDPS  Z1, Z0, Z0
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+63, AX
+	JNZ      near
+	VMOVNTPS Z0, (AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Z0, (AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -1755,12 +1776,24 @@ end:
 	VADDPS  Z4, Z3, Z3
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+63, AX
+	JNZ      near
+	VMOVNTPS Z0, (AX)
+	VMOVNTPS Z1, 64(AX)
+	VMOVNTPS Z2, 128(AX)
+	VMOVNTPS Z3, 192(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -1838,9 +1871,18 @@ end:
 	VADDPS  Z1, Z0, Z0
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+63, AX
+	JNZ      near
+	VMOVNTPS Z0, (AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Z0, (AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -3536,12 +3578,24 @@ end:
 	VADDPS  Z4, Z3, Z3
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+63, AX
+	JNZ      near
+	VMOVNTPS Z0, (AX)
+	VMOVNTPS Z1, 64(AX)
+	VMOVNTPS Z2, 128(AX)
+	VMOVNTPS Z3, 192(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -3624,9 +3678,18 @@ end:
 	VADDPS  Z1, Z0, Z0
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+63, AX
+	JNZ      near
+	VMOVNTPS Z0, (AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Z0, (AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -8220,8 +8283,22 @@ end:
 	VADDPS  Y8, Y7, Y7
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+31, AX
+	JNZ      near
+	VMOVNTPS Y0, (AX)
+	VMOVNTPS Y1, 32(AX)
+	VMOVNTPS Y2, 64(AX)
+	VMOVNTPS Y3, 96(AX)
+	VMOVNTPS Y4, 128(AX)
+	VMOVNTPS Y5, 160(AX)
+	VMOVNTPS Y6, 192(AX)
+	VMOVNTPS Y7, 224(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -8230,6 +8307,8 @@ store:
 	VMOVUPS Y5, 160(AX)
 	VMOVUPS Y6, 192(AX)
 	VMOVUPS Y7, 224(AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -8304,10 +8383,20 @@ end:
 	VADDPS  Y2, Y1, Y1
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+31, AX
+	JNZ      near
+	VMOVNTPS Y0, (AX)
+	VMOVNTPS Y1, 32(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -9218,8 +9307,22 @@ end:
 	VADDPS  Y8, Y7, Y7
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+31, AX
+	JNZ      near
+	VMOVNTPS Y0, (AX)
+	VMOVNTPS Y1, 32(AX)
+	VMOVNTPS Y2, 64(AX)
+	VMOVNTPS Y3, 96(AX)
+	VMOVNTPS Y4, 128(AX)
+	VMOVNTPS Y5, 160(AX)
+	VMOVNTPS Y6, 192(AX)
+	VMOVNTPS Y7, 224(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -9228,6 +9331,8 @@ store:
 	VMOVUPS Y5, 160(AX)
 	VMOVUPS Y6, 192(AX)
 	VMOVUPS Y7, 224(AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -9318,10 +9423,20 @@ end:
 	VADDPS  Y2, Y1, Y1
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+31, AX
+	JNZ      near
+	VMOVNTPS Y0, (AX)
+	VMOVNTPS Y1, 32(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -10422,8 +10537,22 @@ end:
 	VADDPS  Y8, Y7, Y7
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+31, AX
+	JNZ      near
+	VMOVNTPS Y0, (AX)
+	VMOVNTPS Y1, 32(AX)
+	VMOVNTPS Y2, 64(AX)
+	VMOVNTPS Y3, 96(AX)
+	VMOVNTPS Y4, 128(AX)
+	VMOVNTPS Y5, 160(AX)
+	VMOVNTPS Y6, 192(AX)
+	VMOVNTPS Y7, 224(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -10432,6 +10561,8 @@ store:
 	VMOVUPS Y5, 160(AX)
 	VMOVUPS Y6, 192(AX)
 	VMOVUPS Y7, 224(AX)
+
+stored:
 	VZEROUPPER
 	RET
 
@@ -10532,10 +10663,20 @@ end:
 	VADDPS  Y2, Y1, Y1
 
 store:
-	MOVQ    out+0(FP), AX
-	MOVQ    outStride+8(FP), CX
+	MOVQ     out+0(FP), AX
+	MOVQ     outStride+8(FP), CX
+	TESTQ    $+31, AX
+	JNZ      near
+	VMOVNTPS Y0, (AX)
+	VMOVNTPS Y1, 32(AX)
+	SFENCE
+	JMP      stored
+
+near:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
+
+stored:
 	VZEROUPPER
 	RET
 

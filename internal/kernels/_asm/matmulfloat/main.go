@@ -125,8 +125,9 @@ func load64(name string) reg.GPVirtual {
 }
 
 // finish adds the bias, if there is one, and stores the accumulators, which are
-// ordered by token and then by vector.
-func (s isa) finish(acc []reg.VecVirtual, cols int) {
+// ordered by token and then by vector. Around the caches, if the results are aligned, they do not keep the stream of weights waiting
+// for lines of theirs.
+func (s isa) finish(acc []reg.VecVirtual, cols int, around bool) {
 	bias, per := load64("bias"), len(acc)/cols
 	TESTQ(bias, bias)
 	JZ(LabelRef("store"))
@@ -139,11 +140,23 @@ func (s isa) finish(acc []reg.VecVirtual, cols int) {
 	}
 	Label("store")
 	out := newStrided(load64("out"), load64("outStride"), cols)
-	for c := range cols {
-		for v := range per {
-			VMOVUPS(acc[c*per+v], out.at(c, v*s.lanes*4))
+	store := func(move func(...Op)) {
+		for c := range cols {
+			for v := range per {
+				move(acc[c*per+v], out.at(c, v*s.lanes*4))
+			}
 		}
 	}
+	if around {
+		TESTQ(I32(s.lanes*4-1), out.bases[0])
+		JNZ(LabelRef("near"))
+		store(func(o ...Op) { VMOVNTPS(o[0], o[1]) })
+		SFENCE()
+		JMP(LabelRef("stored"))
+		Label("near")
+	}
+	store(VMOVUPS)
+	Label("stored")
 	VZEROUPPER()
 	RET()
 }
@@ -294,7 +307,7 @@ func (s isa) tile(blocks, cols int) {
 	DECQ(k)
 	JNZ(LabelRef("one"))
 	Label("end")
-	s.finish(acc, cols)
+	s.finish(acc, cols, false)
 }
 
 // multiply adds the products of the vectors w with the i-th value of each token.
@@ -431,7 +444,7 @@ func (s isa) direct(format string, blocks, cols int) {
 	DECQ(k)
 	JNZ(LabelRef("one"))
 	Label("end")
-	s.finish(acc, cols)
+	s.finish(acc, cols, cols == 1)
 }
 
 func plural(n int, what string) string {
