@@ -21,7 +21,7 @@ func kernelsOf(t Tier) *vectorKernels {
 
 var kernels512 = vectorKernels{
 	maxTile:   6,
-	vecTokens: 12,
+	vecTokens: 24,
 	acts:      768 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vec512Q4_0x1, vec512Q4_0x2, vec512Q4_0x4, vec512Q4_0x6},
@@ -75,9 +75,11 @@ var kernels512 = vectorKernels{
 	dotSize: 64,
 }
 
-// kernelsAMX are those of AVX-512 but for more tokens than two of its tiles take: a matrixFunc takes as long for 9 as for 16.
+// kernelsAMX are those of AVX-512 but for many tokens. A matrixFunc takes as long for 9 of them as for 16, and even with 16
+// three of the vec functions are as fast.
 var kernelsAMX = func() vectorKernels {
 	k := kernels512
+	k.vecTokens = 18
 	k.acts = 1280 << 10 // processors with tiles have caches of 2 MB
 	k.expand = [packedFormats]expandFunc{
 		expandAMXQ4_0,
@@ -100,7 +102,7 @@ var kernelsAMX = func() vectorKernels {
 
 var kernelsVNNI = vectorKernels{
 	maxTile:   4,
-	vecTokens: 8,
+	vecTokens: 12,
 	acts:      768 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vecVNNIQ4_0x1, vecVNNIQ4_0x2, vecVNNIQ4_0x4},
@@ -151,7 +153,7 @@ var kernelsVNNI = vectorKernels{
 
 var kernelsAVX2 = vectorKernels{
 	maxTile:   4,
-	vecTokens: 8,
+	vecTokens: 12,
 	acts:      768 << 10,
 	vec: [packedFormats][4]productFunc{
 		{vecAVX2Q4_0x1, vecAVX2Q4_0x2, vecAVX2Q4_0x4},

@@ -42,7 +42,7 @@ func TestPackedStaysWithin(t *testing.T) {
 		}
 		Pack(p.Data, w, 0, 2, Generic)
 		bias := floats(w.Out)
-		for _, tokens := range []int{1, 3, 4, 7, 19} {
+		for _, tokens := range []int{1, 3, 4, 7, 19, 31} {
 			x, out := floats(tokens*w.In), floats(tokens*w.Out)
 			copy(x, randFloats(len(x), 2))
 			for _, tier := range Tiers() {

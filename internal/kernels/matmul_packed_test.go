@@ -173,9 +173,9 @@ func TestMatMulPacked(t *testing.T) {
 		f, _ := quant.Lookup(name)
 		rows := 0
 		for _, blocks := range []int{1, 2, 3, 5, 7, 8, 9} {
-			for tokens := 1; tokens <= 20; tokens++ {
+			for tokens := 1; tokens <= 31; tokens++ { // from 25 on weights are expanded by all tiers
 				rows = rows%40 + 1
-				if f.Block == 256 && (rows+blocks)%5 > 0 {
+				if f.Block == 256 && (rows+blocks)%5 > 0 || 20 < tokens && tokens < 25 {
 					continue // the definition is slow
 				}
 				w := randWeight(t, name, blocks*f.Block, rows, uint64(blocks))
@@ -191,7 +191,7 @@ func TestMatMulPacked(t *testing.T) {
 		}
 		for r := 1 + len(name)%3; r <= 40; r += 3 {
 			w := randWeight(t, name, f.Block, r, 5)
-			comparePacked(t, "rows", w, randFloats(13*w.In, 4), 13)
+			comparePacked(t, "rows", w, randFloats(27*w.In, 4), 27)
 		}
 	}
 }
@@ -326,11 +326,11 @@ func TestMatMulPackedSpecials(t *testing.T) {
 func TestMatMulPackedAllocatesNothing(t *testing.T) {
 	rows := randWeight(t, "Q4_K", 256, 40, 1)
 	w := mustPack(t, rows)
-	x, out := randFloats(13*256, 1), make([]float32, 13*40)
+	x, out := randFloats(27*256, 1), make([]float32, 27*40)
 	for _, tier := range Tiers() {
 		acts, s := QActs{Tier: tier}, Scratch{}
 		if n := testing.AllocsPerRun(10, func() {
-			for _, tokens := range []int{13, 3, 1} {
+			for _, tokens := range []int{27, 3, 1} {
 				acts.Quantize(x, 256, tokens, 256)
 				MatMulPacked(out, 40, w, 0, 3, nil, &acts, &s)
 				MatMulInt(out, 40, rows, 0, 40, nil, &acts, &s)
