@@ -370,8 +370,9 @@ func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kv
 		return err
 	}
 	if tokens >= enough && tokens >= kv.Cells/8 {
-		d.memory.inHugePages(kv.K)
-		d.memory.inHugePages(kv.V)
+		cells := int(slices.Max(t.cells)) + 1
+		d.memory.inHugePages(kv.K, kv.K.Size/kv.Cells*cells)
+		d.memory.inHugePages(kv.V, kv.V.Size/kv.Cells*cells)
 	}
 	if t.angles, err = d.angles(*rope, pos); err != nil {
 		return err

@@ -298,10 +298,11 @@ func TestSparseMemory(t *testing.T) {
 		t.Error("the second piece does not follow the first")
 	}
 	for _, b := range pieces {
-		m.inHugePages(b)
-		m.inHugePages(b) // once more changes nothing
+		m.inHugePages(b, size/3)
+		m.inHugePages(b, 2*size)
+		m.inHugePages(b, size) // changes nothing
 	}
-	m.inHugePages(backend.Buffer{})
+	m.inHugePages(backend.Buffer{}, size)
 	for i, b := range pieces {
 		bytes, _ := m.view(b, size)
 		for _, v := range bytes {

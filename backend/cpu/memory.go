@@ -32,7 +32,7 @@ const (
 type slot struct {
 	bytes []byte // nil while the slot is free
 	uses  int
-	huge  bool // huge pages have been made of it
+	huge  int // so many of its first bytes have been made huge pages
 }
 
 // memory hands out buffers.
@@ -69,7 +69,7 @@ func (m *memory) alloc(size int, fresh bool) (backend.Buffer, error) {
 		return backend.Buffer{}, err
 	}
 	s := &m.slots[i]
-	s.bytes, s.huge = b, false
+	s.bytes, s.huge = b, 0
 	s.uses = s.uses%maxUses + 1
 	m.buffers++
 	m.used += int64(len(b))
@@ -142,11 +142,15 @@ func (m *memory) sparse(size int) []byte {
 	return b
 }
 
-// inHugePages makes huge pages of a buffer that is going to be used to a good part, if that has not been done yet.
-func (m *memory) inHugePages(b backend.Buffer) {
-	if s := m.find(b.ID); s != nil && !s.huge {
-		s.huge = true
-		mmap.MakeHuge(s.bytes)
+// inHugePages makes huge pages of the first n bytes of a buffer, as far as that has not been done yet.
+func (m *memory) inHugePages(b backend.Buffer, n int) {
+	s := m.find(b.ID)
+	if s == nil {
+		return
+	}
+	if n = min(n, len(s.bytes)); n > s.huge {
+		mmap.MakeHuge(s.bytes[s.huge:n])
+		s.huge = n
 	}
 }
 
