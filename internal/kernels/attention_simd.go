@@ -340,20 +340,18 @@ func (w *attendWork) mask(e extent, from, to, r, b0, b1 int) {
 		lo, hi := w.seen(e, i)
 		for range w.heads {
 			scores := w.scores[r*AttendChunk:][:AttendChunk]
-			copy(scores[b0*kvBlock:lo], masked[:])
-			copy(scores[hi:b1*kvBlock], masked[:])
+			fill(scores[b0*kvBlock:lo], minusInf)
+			fill(scores[hi:b1*kvBlock], minusInf)
 			r++
 		}
 	}
 }
 
-// masked is the scores of a chunk that is not seen.
-var masked = func() (m [AttendChunk]float32) {
-	for i := range m {
-		m[i] = minusInf
+func fill(x []float32, v float32) {
+	for i := range x {
+		x[i] = v
 	}
-	return m
-}()
+}
 
 // weighUneven weighs values for tokens that do not see the same: for as many at a time as registers hold, first what only
 // some of them see, up to where all do, then together, then the rest.
