@@ -280,7 +280,7 @@ func TestMatMulPackedExtremes(t *testing.T) {
 					block[0] = scales[0]
 				}
 			}
-			const tokens = 13 // more than any tier multiplies without expanding weights
+			const tokens = 27 // more than any tier multiplies without expanding weights
 			x := make([]float32, tokens*w.In)
 			for i := range x {
 				x[i] = 1
@@ -310,14 +310,14 @@ func TestMatMulPackedSpecials(t *testing.T) {
 				w.Row(r)[f.Bytes] = v
 			}
 		}
-		x := randFloats(13*w.In, 4)
+		x := randFloats(27*w.In, 4)
 		for i := range w.In {
 			x[w.In+i] *= 0x1p-100
 			x[2*w.In+i] *= 0x1p100
 		}
 		x[3*w.In+7] = float32(math.NaN())
 		x[4*w.In+40] = float32(math.Inf(1))
-		comparePacked(t, "specials", w, x, 13)
+		comparePacked(t, "specials", w, x, 27)
 		comparePacked(t, "specials", w, x, 6)
 		comparePacked(t, "specials", w, x[w.In:], 4)
 	}
