@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/exp/slices"
 
+	"github.com/minfer/minfer/internal/kernels"
 	"github.com/minfer/minfer/internal/kvcells"
 )
 
@@ -302,10 +303,7 @@ func (s *Session) eval(ctx context.Context, tokens []Token) ([]float32, error) {
 		return nil, ErrNoTokens
 	}
 	if len(tokens) > 0 || s.valid != len(s.tokens) {
-		if s.logits == nil {
-			s.logits = make([]float32, s.model.hyper.Vocab)
-		}
-		s.rows[0] = s.logits
+		s.rows[0] = s.logitsRow()
 		if err := s.extend(ctx, tokens, s.rows[:]); err != nil {
 			return nil, err
 		}
@@ -421,12 +419,16 @@ func (s *Session) spare() [][]float32 {
 		s.rows[0] = s.topRow()
 		return s.rows[:]
 	}
-	if s.logits == nil {
-		s.logits = make([]float32, s.model.hyper.Vocab)
-	}
 	s.valid = 0
-	s.rows[0] = s.logits
+	s.rows[0] = s.logitsRow()
 	return s.rows[:]
+}
+
+// logitsRow returns the session's room for all logits. They are copied there once a token, which takes three times as long
+// where the place of each small page has to be looked up.
+func (s *Session) logitsRow() []float32 {
+	s.logits = kernels.GrowLarge(s.logits, s.model.hyper.Vocab)
+	return s.logits
 }
 
 // truncate gives cells back from position n on. In a closed model there are none.
