@@ -23,7 +23,7 @@ type expandFunc func(w, dst *byte, blocks, rowBlocks int)
 
 // A matrixFunc multiplies n row blocks of expanded weights, whose quants are signed, with a tile of
 // matrixTokens tokens, as a partFunc does, and stores the results of the first tokens. The ring is memory
-// for sums, ringSize bytes that begin with a line of the cache. It reads matrixBeyond bytes more than the weights have, whatever they are.
+// for sums, and a line of what they begin with: ringSize bytes that begin with a line of the cache. It reads matrixBeyond bytes more than the weights have, whatever they are.
 type matrixFunc func(w, acts, sums16, out, bias, ring *byte, blocks, n, outStride, tokens, join int)
 
 const (

@@ -168,14 +168,25 @@ func comparePacked(t *testing.T, what string, w *Weight, x []float32, tokens int
 	}
 }
 
+// expandTokens are so many tokens that every tier expands weights for them.
+const expandTokens = 25
+
+func TestExpandTokens(t *testing.T) {
+	for _, tier := range Tiers() {
+		if k := kernelsOf(tier); k != nil && k.vecTokens >= expandTokens {
+			t.Errorf("%v expands weights for more than %d tokens, want for %d", tier, k.vecTokens, expandTokens)
+		}
+	}
+}
+
 func TestMatMulPacked(t *testing.T) {
 	for _, name := range integerFormats {
 		f, _ := quant.Lookup(name)
 		rows := 0
 		for _, blocks := range []int{1, 2, 3, 5, 7, 8, 9} {
-			for tokens := 1; tokens <= 31; tokens++ { // from 25 on weights are expanded by all tiers
+			for tokens := 1; tokens <= 34; tokens++ { // whole tiles of 6 and of 16, and so many more
 				rows = rows%40 + 1
-				if f.Block == 256 && (rows+blocks)%5 > 0 || 20 < tokens && tokens < 25 {
+				if f.Block == 256 && (rows+blocks)%5 > 0 || 20 < tokens && tokens < 30 && tokens != expandTokens {
 					continue // the definition is slow
 				}
 				w := randWeight(t, name, blocks*f.Block, rows, uint64(blocks))
@@ -191,7 +202,7 @@ func TestMatMulPacked(t *testing.T) {
 		}
 		for r := 1 + len(name)%3; r <= 40; r += 3 {
 			w := randWeight(t, name, f.Block, r, 5)
-			comparePacked(t, "rows", w, randFloats(27*w.In, 4), 27)
+			comparePacked(t, "rows", w, randFloats(expandTokens*w.In, 4), expandTokens)
 		}
 	}
 }
@@ -280,7 +291,7 @@ func TestMatMulPackedExtremes(t *testing.T) {
 					block[0] = scales[0]
 				}
 			}
-			const tokens = 27 // more than any tier multiplies without expanding weights
+			const tokens = expandTokens
 			x := make([]float32, tokens*w.In)
 			for i := range x {
 				x[i] = 1
@@ -310,14 +321,14 @@ func TestMatMulPackedSpecials(t *testing.T) {
 				w.Row(r)[f.Bytes] = v
 			}
 		}
-		x := randFloats(27*w.In, 4)
+		x := randFloats(expandTokens*w.In, 4)
 		for i := range w.In {
 			x[w.In+i] *= 0x1p-100
 			x[2*w.In+i] *= 0x1p100
 		}
 		x[3*w.In+7] = float32(math.NaN())
 		x[4*w.In+40] = float32(math.Inf(1))
-		comparePacked(t, "specials", w, x, 27)
+		comparePacked(t, "specials", w, x, expandTokens)
 		comparePacked(t, "specials", w, x, 6)
 		comparePacked(t, "specials", w, x[w.In:], 4)
 	}
@@ -326,11 +337,11 @@ func TestMatMulPackedSpecials(t *testing.T) {
 func TestMatMulPackedAllocatesNothing(t *testing.T) {
 	rows := randWeight(t, "Q4_K", 256, 40, 1)
 	w := mustPack(t, rows)
-	x, out := randFloats(27*256, 1), make([]float32, 27*40)
+	x, out := randFloats(expandTokens*256, 1), make([]float32, expandTokens*40)
 	for _, tier := range Tiers() {
 		acts, s := QActs{Tier: tier}, Scratch{}
 		if n := testing.AllocsPerRun(10, func() {
-			for _, tokens := range []int{27, 3, 1} {
+			for _, tokens := range []int{expandTokens, 3, 1} {
 				acts.Quantize(x, 256, tokens, 256)
 				MatMulPacked(out, 40, w, 0, 3, nil, &acts, &s)
 				MatMulInt(out, 40, rows, 0, 40, nil, &acts, &s)
