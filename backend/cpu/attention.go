@@ -369,11 +369,7 @@ func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kv
 	if t.cells, err = d.checkCells(cells, tokens, kv.Cells); err != nil {
 		return err
 	}
-	if tokens >= enough && tokens >= kv.Cells/8 {
-		cells := int(slices.Max(t.cells)) + 1
-		d.memory.inHugePages(kv.K, kv.K.Size/kv.Cells*cells)
-		d.memory.inHugePages(kv.V, kv.V.Size/kv.Cells*cells)
-	}
+	d.enlarge(kv, t.cells)
 	if t.angles, err = d.angles(*rope, pos); err != nil {
 		return err
 	}
@@ -382,6 +378,17 @@ func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kv
 	t.kHeads.Dim, t.kHeads.Style = t.qHeads.Dim, t.qHeads.Style
 	t.keys, t.values = &d.work.k, &d.work.v
 	return nil
+}
+
+// enlarge makes huge pages of the regions as far as the cells reach, if these are many: the first store to each ordinary page takes
+// long. Of a short conversation's regions most may never be used, so they stay as they are.
+func (d *device) enlarge(kv *backend.KV, cells []int32) {
+	if len(cells) < enough || len(cells) < kv.Cells/8 {
+		return
+	}
+	reach := int(slices.Max(cells)) + 1
+	d.memory.inHugePages(kv.K, kv.K.Size/kv.Cells*reach)
+	d.memory.inHugePages(kv.V, kv.V.Size/kv.Cells*reach)
 }
 
 // qkvBiasRopeStore leaves its keys and values as they are, since others may read them;
