@@ -31,7 +31,7 @@ type Session struct {
 	// Guarded by use.
 	tokens  []Token           // the sequence; the first cells.Len() of them are evaluated
 	cells   *kvcells.Sequence // guarded by the engine's turn too; more than tokens between steps of a speculation
-	logits  []float32         // after the last token, if logitsAt is their number
+	logits  []float32         // after the last token, if valid is their number
 	valid   int               // number of tokens that logits belong to; 0 if none
 	changes uint64            // grows with every change of tokens
 	usage   Usage
@@ -425,7 +425,8 @@ func (s *Session) spare() [][]float32 {
 }
 
 // logitsRow returns the session's room for all logits. They are copied there once a token, which takes three times as long
-// where the place of each small page has to be looked up.
+// where the place of each small page has to be looked up. So a session that has them all holds 2 MB at least, unless they are
+// fewer than 32768.
 func (s *Session) logitsRow() []float32 {
 	s.logits = kernels.GrowLarge(s.logits, s.model.hyper.Vocab)
 	return s.logits
