@@ -134,8 +134,7 @@ const shelfSize = 4 * mmap.HugePage
 // (see inHugePages). They are not from the beginning, since they would make memory resident that may never be used.
 func (m *memory) sparse(size int) []byte {
 	if len(m.shelf) < size {
-		b := make([]byte, shelfSize+mmap.HugePage)
-		m.shelf = b[-uintptr(unsafe.Pointer(unsafe.SliceData(b)))%mmap.HugePage:][:shelfSize]
+		m.shelf = mmap.Aligned(shelfSize)
 	}
 	b := m.shelf[:size:size]
 	m.shelf = m.shelf[size:]

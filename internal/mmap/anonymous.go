@@ -29,12 +29,16 @@ const HugePage = 2 << 20
 // Huge returns n zeroed bytes of ordinary memory that begins with a huge page, where the system has them. The last
 // page belongs to them as a whole.
 func Huge(n int) []byte {
-	whole := (n + HugePage - 1) / HugePage * HugePage
-	b := make([]byte, whole+HugePage)
-	at := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % HugePage
-	b = b[at:][:whole]
+	b := Aligned((n + HugePage - 1) / HugePage * HugePage)
 	MakeHuge(b)
 	return b[:n]
+}
+
+// Aligned returns n zeroed bytes of ordinary memory that begins where a huge page could, in pages of the system's choice.
+func Aligned(n int) []byte {
+	b := make([]byte, n+HugePage)
+	at := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % HugePage
+	return b[at:][:n]
 }
 
 // MakeHuge is WantHuge for memory of any size that may have been touched before, and makes huge pages of it at once. What
