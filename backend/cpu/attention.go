@@ -380,13 +380,14 @@ func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kv
 	return nil
 }
 
-// enlarge makes huge pages of the regions as far as the cells reach, if these are many: the first store to each ordinary page takes
-// long. Of a short conversation's regions most may never be used, so they stay as they are.
+// enlarge makes huge pages of the regions as far as the cells reach, once they reach a good part of them: the first store to each ordinary
+// page takes long, and on a virtual machine so does every now and then one of the many that attention reads. Of a
+// short conversation's regions most may never be used, so they stay as they are.
 func (d *device) enlarge(kv *backend.KV, cells []int32) {
-	if len(cells) < enough || len(cells) < kv.Cells/8 {
+	reach := int(slices.Max(cells)) + 1
+	if reach < kv.Cells/8 {
 		return
 	}
-	reach := int(slices.Max(cells)) + 1
 	d.memory.inHugePages(kv.K, kv.K.Size/kv.Cells*reach)
 	d.memory.inHugePages(kv.V, kv.V.Size/kv.Cells*reach)
 }

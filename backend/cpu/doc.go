@@ -17,7 +17,7 @@
 // Buffers are byte slices that begin at multiples of backend.Alignment; a handle is
 // an index with a generation, so a stale or made-up one is refused. The values of a pass lie in huge pages. Freed memory is
 // kept for reuse, in classes by powers of two, up to the most that was ever in use.
-// Regions of keys and values get huge pages with the first prompt that reaches a good part of them. Those smaller than such a page
+// Regions of keys and values get huge pages with the first token that reaches a good part of them. Those smaller than such a page
 // follow one another in pieces of 8 MB, and the garbage collector has a piece back when no region in it is left.
 // Weights stay where the caller has them; only vectors (norm weights, biases, RoPE
 // factors) are decoded, once.

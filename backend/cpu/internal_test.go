@@ -15,6 +15,7 @@ import (
 	"github.com/minfer/minfer/backend"
 	"github.com/minfer/minfer/graph"
 	"github.com/minfer/minfer/internal/kernels"
+	"github.com/minfer/minfer/internal/mmap"
 )
 
 // countTask counts how often each item was worked on.
@@ -376,4 +377,35 @@ func FuzzMemory(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestEnlarge: regions get huge pages with the token that fills an eighth of them, whole ones at once, and no call repeats it.
+func TestEnlarge(t *testing.T) {
+	for _, test := range []struct{ cells, width, at, huge int }{
+		{160, 256, 18, 0},
+		{160, 256, 19, 160 * 256},
+		{160, 16, 159, 0}, // few pages
+		{1 << 15, 256, 1<<12 - 2, 0},
+		{1 << 15, 256, 1<<12 - 1, mmap.HugePage},
+		{1 << 15, 256, mmap.HugePage / 256, 2 * mmap.HugePage},
+		{1 << 15, 256, 1<<15 - 1, 1 << 23},
+	} {
+		var d device
+		var list [2]backend.Buffer
+		for i := range list {
+			var err error
+			if list[i], err = d.memory.alloc(test.cells*test.width, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kv := &backend.KV{K: list[0], V: list[1], Cells: test.cells}
+		for range 2 {
+			d.enlarge(kv, []int32{0, int32(test.at)})
+		}
+		for i, b := range list {
+			if got := d.memory.find(b.ID).huge; got != test.huge {
+				t.Errorf("buffer %d of %d cells of %d bytes, the last in use is %d: %d bytes in huge pages, want %d", i, test.cells, test.width, test.at, got, test.huge)
+			}
+		}
+	}
 }

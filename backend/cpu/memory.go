@@ -141,13 +141,18 @@ func (m *memory) sparse(size int) []byte {
 	return b
 }
 
-// inHugePages makes huge pages of the first n bytes of a buffer, as far as that has not been done yet.
+// fewBytes lie in so few ordinary pages that huge ones make no difference.
+const fewBytes = 16 << 10
+
+// inHugePages makes huge pages of the first n bytes of a buffer, and of as much as the last of them has, if that has not
+// been done yet.
 func (m *memory) inHugePages(b backend.Buffer, n int) {
 	s := m.find(b.ID)
-	if s == nil {
+	if s == nil || len(s.bytes) < fewBytes {
 		return
 	}
 	if n = min(n, len(s.bytes)); n > s.huge {
+		n = min(len(s.bytes), (n+mmap.HugePage-1)/mmap.HugePage*mmap.HugePage)
 		mmap.MakeHuge(s.bytes[s.huge:n])
 		s.huge = n
 	}
