@@ -110,7 +110,7 @@ var kernelsVNNI = vectorKernels{
 		{vecVNNIQ5_0x1, vecVNNIQ5_0x2, vecVNNIQ5_0x4},
 		{vecVNNIQ5_1x1, vecVNNIQ5_1x2, vecVNNIQ5_1x4},
 		{vecVNNIQ8_0x1, vecVNNIQ8_0x2, vecVNNIQ8_0x4},
-		{vecAVX2Q2_Kx1, vecVNNIQ2_Kx2, vecVNNIQ2_Kx4},
+		{vecVNNIQ2_Kx1, vecVNNIQ2_Kx2, vecVNNIQ2_Kx4},
 		{vecVNNIQ3_Kx1, vecVNNIQ3_Kx2, vecVNNIQ3_Kx4},
 		{vecVNNIQ4_Kx1, vecVNNIQ4_Kx2, vecVNNIQ4_Kx4},
 		{vecVNNIQ5_Kx1, vecVNNIQ5_Kx2, vecVNNIQ5_Kx4},

@@ -869,6 +869,11 @@ func vecVNNIQ8_0x4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blo
 //go:noescape
 func expandVNNIQ8_0(w *byte, dst *byte, blocks int, rowBlocks int)
 
+// vecVNNIQ2_Kx1 multiplies packed weights with the activations of 1 tokens.
+//
+//go:noescape
+func vecVNNIQ2_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
+
 // vecVNNIQ2_Kx2 multiplies packed weights with the activations of 2 tokens.
 //
 //go:noescape

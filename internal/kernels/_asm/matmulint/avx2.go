@@ -31,11 +31,11 @@ func avx2() {
 	for _, mode := range []mode256{{"AVX2", false}, {"VNNI", true}} {
 		for i := range formats {
 			for _, c := range []int{1, 2, 4} {
-				// Adding small products in 16 bits, as without VNNI, is faster for Q2_K when one token
-				// waits for memory: both tiers use that function.
-				if !mode.vnni || formats[i].name != "Q2_K" || c > 1 {
-					vec256(mode, &formats[i], c)
+				if formats[i].name == "Q2_K" && c == 1 {
+					thinVec256(mode, &formats[i])
+					continue
 				}
+				vec256(mode, &formats[i], c)
 			}
 			expand256(mode, &formats[i])
 		}
@@ -73,8 +73,10 @@ var bytes256, tables256 = map[int]operand.Mem{}, map[string]operand.Mem{}
 
 var ones256 operand.Mem
 
+var words256, scaled256 = map[int]operand.Mem{}, map[int]operand.Mem{}
+
 func constants256() {
-	for _, v := range []int{0x01, 0x03, 0x04, 0x0f, 0x10, 0x30, 0x80} {
+	for _, v := range []int{0x01, 0x03, 0x04, 0x0c, 0x0f, 0x10, 0x30, 0x80} {
 		bytes256[v] = build.GLOBL(fmt.Sprintf("bytes%02x", v), attr.RODATA|attr.NOPTR)
 		for i := range 4 {
 			build.DATA(8*i, operand.U64(uint64(v)*0x0101010101010101))
@@ -83,6 +85,18 @@ func constants256() {
 	ones256 = build.GLOBL("words1", attr.RODATA|attr.NOPTR)
 	for i := range 4 {
 		build.DATA(8*i, operand.U64(0x0001000100010001))
+	}
+	for _, v := range []int{0x0f, 0xf0} {
+		words256[v] = build.GLOBL(fmt.Sprintf("words%02x", v), attr.RODATA|attr.NOPTR)
+		for i := range 4 {
+			build.DATA(8*i, operand.U64(uint64(v)*0x0001000100010001))
+		}
+	}
+	for _, v := range []int{20, 24} {
+		scaled256[v] = build.GLOBL(fmt.Sprintf("power%d", v), attr.RODATA|attr.NOPTR)
+		for i := range 8 {
+			build.DATA(4*i, operand.U32(uint32(127+v)<<23))
+		}
 	}
 	for _, t := range []struct {
 		name   string
