@@ -6360,8 +6360,7 @@ inner:
 
 // func vecNEONQ3_Kx1(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 TEXT ·vecNEONQ3_Kx1(SB), NOSPLIT, $0-64
-	WORD $0x4f00e47c // movi v28.16b, #3
-	WORD $0x4f00e4fd // movi v29.16b, #7
+	WORD $0x4f00e4fc // movi v28.16b, #7
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -6405,82 +6404,44 @@ inner0:
 	WORD $0x4e0407e7 // dup v7.4s, v31.s[0]
 	WORD $0xad412dca // ldp q10, q11, [x14, #32]
 	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x4f0a55ce // shl v14.16b, v14.16b, #2
-	WORD $0x6ebc1d4e // bit v14.16b, v10.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x4f0a55ef // shl v15.16b, v15.16b, #2
-	WORD $0x6ebc1d6f // bit v15.16b, v11.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x4f0a5610 // shl v16.16b, v16.16b, #2
-	WORD $0x6ebc1d90 // bit v16.16b, v12.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x4f0a5631 // shl v17.16b, v17.16b, #2
-	WORD $0x6ebc1db1 // bit v17.16b, v13.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
+	WORD $0x4e3c1d6f // and v15.16b, v11.16b, v28.16b
+	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
+	WORD $0x4e3c1db1 // and v17.16b, v13.16b, v28.16b
 	WORD $0x4f88e1c4 // sdot v4.4s, v14.16b, v8.4b[0]
 	WORD $0x4f88e1e5 // sdot v5.4s, v15.16b, v8.4b[0]
 	WORD $0x4f88e206 // sdot v6.4s, v16.16b, v8.4b[0]
 	WORD $0x4f88e227 // sdot v7.4s, v17.16b, v8.4b[0]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x4f0955ce // shl v14.16b, v14.16b, #1
-	WORD $0x6f0e055f // ushr v31.16b, v10.16b, #2
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x4f0955ef // shl v15.16b, v15.16b, #1
-	WORD $0x6f0e057f // ushr v31.16b, v11.16b, #2
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x4f095610 // shl v16.16b, v16.16b, #1
-	WORD $0x6f0e059f // ushr v31.16b, v12.16b, #2
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x4f095631 // shl v17.16b, v17.16b, #1
-	WORD $0x6f0e05bf // ushr v31.16b, v13.16b, #2
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
-	WORD $0x4fa8e1c4 // sdot v4.4s, v14.16b, v8.4b[1]
-	WORD $0x4fa8e1e5 // sdot v5.4s, v15.16b, v8.4b[1]
-	WORD $0x4fa8e206 // sdot v6.4s, v16.16b, v8.4b[1]
-	WORD $0x4fa8e227 // sdot v7.4s, v17.16b, v8.4b[1]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0c055f // ushr v31.16b, v10.16b, #4
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0c057f // ushr v31.16b, v11.16b, #4
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0c059f // ushr v31.16b, v12.16b, #4
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0c05bf // ushr v31.16b, v13.16b, #4
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
 	WORD $0x4f88e9c4 // sdot v4.4s, v14.16b, v8.4b[2]
 	WORD $0x4f88e9e5 // sdot v5.4s, v15.16b, v8.4b[2]
 	WORD $0x4f88ea06 // sdot v6.4s, v16.16b, v8.4b[2]
 	WORD $0x4f88ea27 // sdot v7.4s, v17.16b, v8.4b[2]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0f05ce // ushr v14.16b, v14.16b, #1
-	WORD $0x6f0a055f // ushr v31.16b, v10.16b, #6
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0f05ef // ushr v15.16b, v15.16b, #1
-	WORD $0x6f0a057f // ushr v31.16b, v11.16b, #6
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0f0610 // ushr v16.16b, v16.16b, #1
-	WORD $0x6f0a059f // ushr v31.16b, v12.16b, #6
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0f0631 // ushr v17.16b, v17.16b, #1
-	WORD $0x6f0a05bf // ushr v31.16b, v13.16b, #6
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0xad432dca // ldp q10, q11, [x14, #96]
+	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
+	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
+	WORD $0x4e3c1d6f // and v15.16b, v11.16b, v28.16b
+	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
+	WORD $0x4e3c1db1 // and v17.16b, v13.16b, v28.16b
+	WORD $0x4fa8e1c4 // sdot v4.4s, v14.16b, v8.4b[1]
+	WORD $0x4fa8e1e5 // sdot v5.4s, v15.16b, v8.4b[1]
+	WORD $0x4fa8e206 // sdot v6.4s, v16.16b, v8.4b[1]
+	WORD $0x4fa8e227 // sdot v7.4s, v17.16b, v8.4b[1]
+	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
 	WORD $0x4fa8e9c4 // sdot v4.4s, v14.16b, v8.4b[3]
 	WORD $0x4fa8e9e5 // sdot v5.4s, v15.16b, v8.4b[3]
 	WORD $0x4fa8ea06 // sdot v6.4s, v16.16b, v8.4b[3]
@@ -6519,84 +6480,88 @@ inner0:
 	WORD $0x4e0407e5 // dup v5.4s, v31.s[0]
 	WORD $0x4e0407e6 // dup v6.4s, v31.s[0]
 	WORD $0x4e0407e7 // dup v7.4s, v31.s[0]
-	WORD $0xad432dca // ldp q10, q11, [x14, #96]
-	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0e05ce // ushr v14.16b, v14.16b, #2
-	WORD $0x6ebc1d4e // bit v14.16b, v10.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0e05ef // ushr v15.16b, v15.16b, #2
-	WORD $0x6ebc1d6f // bit v15.16b, v11.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
-	WORD $0x6ebc1d90 // bit v16.16b, v12.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
-	WORD $0x6ebc1db1 // bit v17.16b, v13.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
+	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
+	WORD $0x4e3c1d6f // and v15.16b, v11.16b, v28.16b
+	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
+	WORD $0x4e3c1db1 // and v17.16b, v13.16b, v28.16b
 	WORD $0x4f89e1c4 // sdot v4.4s, v14.16b, v9.4b[0]
 	WORD $0x4f89e1e5 // sdot v5.4s, v15.16b, v9.4b[0]
 	WORD $0x4f89e206 // sdot v6.4s, v16.16b, v9.4b[0]
 	WORD $0x4f89e227 // sdot v7.4s, v17.16b, v9.4b[0]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0d05ce // ushr v14.16b, v14.16b, #3
-	WORD $0x6f0e055f // ushr v31.16b, v10.16b, #2
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0d05ef // ushr v15.16b, v15.16b, #3
-	WORD $0x6f0e057f // ushr v31.16b, v11.16b, #2
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0d0610 // ushr v16.16b, v16.16b, #3
-	WORD $0x6f0e059f // ushr v31.16b, v12.16b, #2
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0d0631 // ushr v17.16b, v17.16b, #3
-	WORD $0x6f0e05bf // ushr v31.16b, v13.16b, #2
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
-	WORD $0x4fa9e1c4 // sdot v4.4s, v14.16b, v9.4b[1]
-	WORD $0x4fa9e1e5 // sdot v5.4s, v15.16b, v9.4b[1]
-	WORD $0x4fa9e206 // sdot v6.4s, v16.16b, v9.4b[1]
-	WORD $0x4fa9e227 // sdot v7.4s, v17.16b, v9.4b[1]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0c05ce // ushr v14.16b, v14.16b, #4
-	WORD $0x6f0c055f // ushr v31.16b, v10.16b, #4
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
-	WORD $0x6f0c057f // ushr v31.16b, v11.16b, #4
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
-	WORD $0x6f0c059f // ushr v31.16b, v12.16b, #4
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
-	WORD $0x6f0c05bf // ushr v31.16b, v13.16b, #4
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
 	WORD $0x4f89e9c4 // sdot v4.4s, v14.16b, v9.4b[2]
 	WORD $0x4f89e9e5 // sdot v5.4s, v15.16b, v9.4b[2]
 	WORD $0x4f89ea06 // sdot v6.4s, v16.16b, v9.4b[2]
 	WORD $0x4f89ea27 // sdot v7.4s, v17.16b, v9.4b[2]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0b05ce // ushr v14.16b, v14.16b, #5
-	WORD $0x6f0a055f // ushr v31.16b, v10.16b, #6
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x6f0b05ef // ushr v15.16b, v15.16b, #5
-	WORD $0x6f0a057f // ushr v31.16b, v11.16b, #6
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x6f0b0610 // ushr v16.16b, v16.16b, #5
-	WORD $0x6f0a059f // ushr v31.16b, v12.16b, #6
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x6f0b0631 // ushr v17.16b, v17.16b, #5
-	WORD $0x6f0a05bf // ushr v31.16b, v13.16b, #6
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
+	WORD $0xad412dca // ldp q10, q11, [x14, #32]
+	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
+	WORD $0x6f0d054e // ushr v14.16b, v10.16b, #3
+	WORD $0x6f0d056f // ushr v15.16b, v11.16b, #3
+	WORD $0x6f0d0590 // ushr v16.16b, v12.16b, #3
+	WORD $0x6f0d05b1 // ushr v17.16b, v13.16b, #3
+	WORD $0xad432dca // ldp q10, q11, [x14, #96]
+	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
+	WORD $0x6f0d055f // ushr v31.16b, v10.16b, #3
+	WORD $0x6f0957ee // sli v14.16b, v31.16b, #1
+	WORD $0x6f0d057f // ushr v31.16b, v11.16b, #3
+	WORD $0x6f0957ef // sli v15.16b, v31.16b, #1
+	WORD $0x6f0d059f // ushr v31.16b, v12.16b, #3
+	WORD $0x6f0957f0 // sli v16.16b, v31.16b, #1
+	WORD $0x6f0d05bf // ushr v31.16b, v13.16b, #3
+	WORD $0x6f0957f1 // sli v17.16b, v31.16b, #1
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
+	WORD $0x6f0d055f // ushr v31.16b, v10.16b, #3
+	WORD $0x6f0a57ee // sli v14.16b, v31.16b, #2
+	WORD $0x6f0d057f // ushr v31.16b, v11.16b, #3
+	WORD $0x6f0a57ef // sli v15.16b, v31.16b, #2
+	WORD $0x6f0d059f // ushr v31.16b, v12.16b, #3
+	WORD $0x6f0a57f0 // sli v16.16b, v31.16b, #2
+	WORD $0x6f0d05bf // ushr v31.16b, v13.16b, #3
+	WORD $0x6f0a57f1 // sli v17.16b, v31.16b, #2
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
+	WORD $0x4fa9e1c4 // sdot v4.4s, v14.16b, v9.4b[1]
+	WORD $0x4fa9e1e5 // sdot v5.4s, v15.16b, v9.4b[1]
+	WORD $0x4fa9e206 // sdot v6.4s, v16.16b, v9.4b[1]
+	WORD $0x4fa9e227 // sdot v7.4s, v17.16b, v9.4b[1]
+	WORD $0xad412dca // ldp q10, q11, [x14, #32]
+	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
+	WORD $0x6f09054e // ushr v14.16b, v10.16b, #7
+	WORD $0x6f09056f // ushr v15.16b, v11.16b, #7
+	WORD $0x6f090590 // ushr v16.16b, v12.16b, #7
+	WORD $0x6f0905b1 // ushr v17.16b, v13.16b, #7
+	WORD $0xad432dca // ldp q10, q11, [x14, #96]
+	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
+	WORD $0x6f09055f // ushr v31.16b, v10.16b, #7
+	WORD $0x6f0957ee // sli v14.16b, v31.16b, #1
+	WORD $0x6f09057f // ushr v31.16b, v11.16b, #7
+	WORD $0x6f0957ef // sli v15.16b, v31.16b, #1
+	WORD $0x6f09059f // ushr v31.16b, v12.16b, #7
+	WORD $0x6f0957f0 // sli v16.16b, v31.16b, #1
+	WORD $0x6f0905bf // ushr v31.16b, v13.16b, #7
+	WORD $0x6f0957f1 // sli v17.16b, v31.16b, #1
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
+	WORD $0x6f09055f // ushr v31.16b, v10.16b, #7
+	WORD $0x6f0a57ee // sli v14.16b, v31.16b, #2
+	WORD $0x6f09057f // ushr v31.16b, v11.16b, #7
+	WORD $0x6f0a57ef // sli v15.16b, v31.16b, #2
+	WORD $0x6f09059f // ushr v31.16b, v12.16b, #7
+	WORD $0x6f0a57f0 // sli v16.16b, v31.16b, #2
+	WORD $0x6f0905bf // ushr v31.16b, v13.16b, #7
+	WORD $0x6f0a57f1 // sli v17.16b, v31.16b, #2
 	WORD $0x4fa9e9c4 // sdot v4.4s, v14.16b, v9.4b[3]
 	WORD $0x4fa9e9e5 // sdot v5.4s, v15.16b, v9.4b[3]
 	WORD $0x4fa9ea06 // sdot v6.4s, v16.16b, v9.4b[3]
@@ -6659,8 +6624,7 @@ store0:
 
 // func vecNEONQ3_Kx2(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 TEXT ·vecNEONQ3_Kx2(SB), NOSPLIT, $0-64
-	WORD $0x4f00e47c // movi v28.16b, #3
-	WORD $0x4f00e4fd // movi v29.16b, #7
+	WORD $0x4f00e4fc // movi v28.16b, #7
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -6705,20 +6669,10 @@ inner0:
 	WORD $0x4e0c07ef // dup v15.4s, v31.s[1]
 	WORD $0xad4155d4 // ldp q20, q21, [x14, #32]
 	WORD $0xad425dd6 // ldp q22, q23, [x14, #64]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
-	WORD $0x6ebc1e98 // bit v24.16b, v20.16b, v28.16b
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x4f0a5739 // shl v25.16b, v25.16b, #2
-	WORD $0x6ebc1eb9 // bit v25.16b, v21.16b, v28.16b
-	WORD $0x4e3d1f39 // and v25.16b, v25.16b, v29.16b
-	WORD $0x4f0a575a // shl v26.16b, v26.16b, #2
-	WORD $0x6ebc1eda // bit v26.16b, v22.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x4f0a577b // shl v27.16b, v27.16b, #2
-	WORD $0x6ebc1efb // bit v27.16b, v23.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x4e3c1e98 // and v24.16b, v20.16b, v28.16b
+	WORD $0x4e3c1eb9 // and v25.16b, v21.16b, v28.16b
+	WORD $0x4e3c1eda // and v26.16b, v22.16b, v28.16b
+	WORD $0x4e3c1efb // and v27.16b, v23.16b, v28.16b
 	WORD $0x4f90e308 // sdot v8.4s, v24.16b, v16.4b[0]
 	WORD $0x4f90e329 // sdot v9.4s, v25.16b, v16.4b[0]
 	WORD $0x4f90e34a // sdot v10.4s, v26.16b, v16.4b[0]
@@ -6727,46 +6681,14 @@ inner0:
 	WORD $0x4f92e32d // sdot v13.4s, v25.16b, v18.4b[0]
 	WORD $0x4f92e34e // sdot v14.4s, v26.16b, v18.4b[0]
 	WORD $0x4f92e36f // sdot v15.4s, v27.16b, v18.4b[0]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x4f095718 // shl v24.16b, v24.16b, #1
-	WORD $0x6f0e069f // ushr v31.16b, v20.16b, #2
-	WORD $0x6ebc1ff8 // bit v24.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x4f095739 // shl v25.16b, v25.16b, #1
-	WORD $0x6f0e06bf // ushr v31.16b, v21.16b, #2
-	WORD $0x6ebc1ff9 // bit v25.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f39 // and v25.16b, v25.16b, v29.16b
-	WORD $0x4f09575a // shl v26.16b, v26.16b, #1
-	WORD $0x6f0e06df // ushr v31.16b, v22.16b, #2
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x4f09577b // shl v27.16b, v27.16b, #1
-	WORD $0x6f0e06ff // ushr v31.16b, v23.16b, #2
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
-	WORD $0x4fb0e308 // sdot v8.4s, v24.16b, v16.4b[1]
-	WORD $0x4fb0e329 // sdot v9.4s, v25.16b, v16.4b[1]
-	WORD $0x4fb0e34a // sdot v10.4s, v26.16b, v16.4b[1]
-	WORD $0x4fb0e36b // sdot v11.4s, v27.16b, v16.4b[1]
-	WORD $0x4fb2e30c // sdot v12.4s, v24.16b, v18.4b[1]
-	WORD $0x4fb2e32d // sdot v13.4s, v25.16b, v18.4b[1]
-	WORD $0x4fb2e34e // sdot v14.4s, v26.16b, v18.4b[1]
-	WORD $0x4fb2e36f // sdot v15.4s, v27.16b, v18.4b[1]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0c069f // ushr v31.16b, v20.16b, #4
-	WORD $0x6ebc1ff8 // bit v24.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x6f0c06bf // ushr v31.16b, v21.16b, #4
-	WORD $0x6ebc1ff9 // bit v25.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f39 // and v25.16b, v25.16b, v29.16b
-	WORD $0x6f0c06df // ushr v31.16b, v22.16b, #4
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0c06ff // ushr v31.16b, v23.16b, #4
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x6f0c0698 // ushr v24.16b, v20.16b, #4
+	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
+	WORD $0x6f0c06b9 // ushr v25.16b, v21.16b, #4
+	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
+	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c06fb // ushr v27.16b, v23.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f90eb08 // sdot v8.4s, v24.16b, v16.4b[2]
 	WORD $0x4f90eb29 // sdot v9.4s, v25.16b, v16.4b[2]
 	WORD $0x4f90eb4a // sdot v10.4s, v26.16b, v16.4b[2]
@@ -6775,24 +6697,28 @@ inner0:
 	WORD $0x4f92eb2d // sdot v13.4s, v25.16b, v18.4b[2]
 	WORD $0x4f92eb4e // sdot v14.4s, v26.16b, v18.4b[2]
 	WORD $0x4f92eb6f // sdot v15.4s, v27.16b, v18.4b[2]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0f0718 // ushr v24.16b, v24.16b, #1
-	WORD $0x6f0a069f // ushr v31.16b, v20.16b, #6
-	WORD $0x6ebc1ff8 // bit v24.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x6f0f0739 // ushr v25.16b, v25.16b, #1
-	WORD $0x6f0a06bf // ushr v31.16b, v21.16b, #6
-	WORD $0x6ebc1ff9 // bit v25.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f39 // and v25.16b, v25.16b, v29.16b
-	WORD $0x6f0f075a // ushr v26.16b, v26.16b, #1
-	WORD $0x6f0a06df // ushr v31.16b, v22.16b, #6
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0f077b // ushr v27.16b, v27.16b, #1
-	WORD $0x6f0a06ff // ushr v31.16b, v23.16b, #6
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0xad4355d4 // ldp q20, q21, [x14, #96]
+	WORD $0xad445dd6 // ldp q22, q23, [x14, #128]
+	WORD $0x4e3c1e98 // and v24.16b, v20.16b, v28.16b
+	WORD $0x4e3c1eb9 // and v25.16b, v21.16b, v28.16b
+	WORD $0x4e3c1eda // and v26.16b, v22.16b, v28.16b
+	WORD $0x4e3c1efb // and v27.16b, v23.16b, v28.16b
+	WORD $0x4fb0e308 // sdot v8.4s, v24.16b, v16.4b[1]
+	WORD $0x4fb0e329 // sdot v9.4s, v25.16b, v16.4b[1]
+	WORD $0x4fb0e34a // sdot v10.4s, v26.16b, v16.4b[1]
+	WORD $0x4fb0e36b // sdot v11.4s, v27.16b, v16.4b[1]
+	WORD $0x4fb2e30c // sdot v12.4s, v24.16b, v18.4b[1]
+	WORD $0x4fb2e32d // sdot v13.4s, v25.16b, v18.4b[1]
+	WORD $0x4fb2e34e // sdot v14.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb2e36f // sdot v15.4s, v27.16b, v18.4b[1]
+	WORD $0x6f0c0698 // ushr v24.16b, v20.16b, #4
+	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
+	WORD $0x6f0c06b9 // ushr v25.16b, v21.16b, #4
+	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
+	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c06fb // ushr v27.16b, v23.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4fb0eb08 // sdot v8.4s, v24.16b, v16.4b[3]
 	WORD $0x4fb0eb29 // sdot v9.4s, v25.16b, v16.4b[3]
 	WORD $0x4fb0eb4a // sdot v10.4s, v26.16b, v16.4b[3]
@@ -6859,22 +6785,12 @@ inner0:
 	WORD $0x4e0c07ed // dup v13.4s, v31.s[1]
 	WORD $0x4e0c07ee // dup v14.4s, v31.s[1]
 	WORD $0x4e0c07ef // dup v15.4s, v31.s[1]
-	WORD $0xad4355d4 // ldp q20, q21, [x14, #96]
-	WORD $0xad445dd6 // ldp q22, q23, [x14, #128]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0e0718 // ushr v24.16b, v24.16b, #2
-	WORD $0x6ebc1e98 // bit v24.16b, v20.16b, v28.16b
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
-	WORD $0x6ebc1eb9 // bit v25.16b, v21.16b, v28.16b
-	WORD $0x4e3d1f39 // and v25.16b, v25.16b, v29.16b
-	WORD $0x6f0e075a // ushr v26.16b, v26.16b, #2
-	WORD $0x6ebc1eda // bit v26.16b, v22.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
-	WORD $0x6ebc1efb // bit v27.16b, v23.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0xad4555d4 // ldp q20, q21, [x14, #160]
+	WORD $0xad465dd6 // ldp q22, q23, [x14, #192]
+	WORD $0x4e3c1e98 // and v24.16b, v20.16b, v28.16b
+	WORD $0x4e3c1eb9 // and v25.16b, v21.16b, v28.16b
+	WORD $0x4e3c1eda // and v26.16b, v22.16b, v28.16b
+	WORD $0x4e3c1efb // and v27.16b, v23.16b, v28.16b
 	WORD $0x4f91e308 // sdot v8.4s, v24.16b, v17.4b[0]
 	WORD $0x4f91e329 // sdot v9.4s, v25.16b, v17.4b[0]
 	WORD $0x4f91e34a // sdot v10.4s, v26.16b, v17.4b[0]
@@ -6883,50 +6799,14 @@ inner0:
 	WORD $0x4f93e32d // sdot v13.4s, v25.16b, v19.4b[0]
 	WORD $0x4f93e34e // sdot v14.4s, v26.16b, v19.4b[0]
 	WORD $0x4f93e36f // sdot v15.4s, v27.16b, v19.4b[0]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0d0718 // ushr v24.16b, v24.16b, #3
-	WORD $0x6f0e069f // ushr v31.16b, v20.16b, #2
-	WORD $0x6ebc1ff8 // bit v24.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x6f0d0739 // ushr v25.16b, v25.16b, #3
-	WORD $0x6f0e06bf // ushr v31.16b, v21.16b, #2
-	WORD $0x6ebc1ff9 // bit v25.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f39 // and v25.16b, v25.16b, v29.16b
-	WORD $0x6f0d075a // ushr v26.16b, v26.16b, #3
-	WORD $0x6f0e06df // ushr v31.16b, v22.16b, #2
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0d077b // ushr v27.16b, v27.16b, #3
-	WORD $0x6f0e06ff // ushr v31.16b, v23.16b, #2
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
-	WORD $0x4fb1e308 // sdot v8.4s, v24.16b, v17.4b[1]
-	WORD $0x4fb1e329 // sdot v9.4s, v25.16b, v17.4b[1]
-	WORD $0x4fb1e34a // sdot v10.4s, v26.16b, v17.4b[1]
-	WORD $0x4fb1e36b // sdot v11.4s, v27.16b, v17.4b[1]
-	WORD $0x4fb3e30c // sdot v12.4s, v24.16b, v19.4b[1]
-	WORD $0x4fb3e32d // sdot v13.4s, v25.16b, v19.4b[1]
-	WORD $0x4fb3e34e // sdot v14.4s, v26.16b, v19.4b[1]
-	WORD $0x4fb3e36f // sdot v15.4s, v27.16b, v19.4b[1]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
-	WORD $0x6f0c069f // ushr v31.16b, v20.16b, #4
-	WORD $0x6ebc1ff8 // bit v24.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
-	WORD $0x6f0c06bf // ushr v31.16b, v21.16b, #4
-	WORD $0x6ebc1ff9 // bit v25.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f39 // and v25.16b, v25.16b, v29.16b
-	WORD $0x6f0c075a // ushr v26.16b, v26.16b, #4
-	WORD $0x6f0c06df // ushr v31.16b, v22.16b, #4
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
-	WORD $0x6f0c06ff // ushr v31.16b, v23.16b, #4
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x6f0c0698 // ushr v24.16b, v20.16b, #4
+	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
+	WORD $0x6f0c06b9 // ushr v25.16b, v21.16b, #4
+	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
+	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c06fb // ushr v27.16b, v23.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f91eb08 // sdot v8.4s, v24.16b, v17.4b[2]
 	WORD $0x4f91eb29 // sdot v9.4s, v25.16b, v17.4b[2]
 	WORD $0x4f91eb4a // sdot v10.4s, v26.16b, v17.4b[2]
@@ -6935,20 +6815,70 @@ inner0:
 	WORD $0x4f93eb2d // sdot v13.4s, v25.16b, v19.4b[2]
 	WORD $0x4f93eb4e // sdot v14.4s, v26.16b, v19.4b[2]
 	WORD $0x4f93eb6f // sdot v15.4s, v27.16b, v19.4b[2]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0b0718 // ushr v24.16b, v24.16b, #5
-	WORD $0x6f0a069f // ushr v31.16b, v20.16b, #6
-	WORD $0x6ebc1ff8 // bit v24.16b, v31.16b, v28.16b
-	WORD $0x6f0b0739 // ushr v25.16b, v25.16b, #5
-	WORD $0x6f0a06bf // ushr v31.16b, v21.16b, #6
-	WORD $0x6ebc1ff9 // bit v25.16b, v31.16b, v28.16b
-	WORD $0x6f0b075a // ushr v26.16b, v26.16b, #5
-	WORD $0x6f0a06df // ushr v31.16b, v22.16b, #6
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x6f0b077b // ushr v27.16b, v27.16b, #5
-	WORD $0x6f0a06ff // ushr v31.16b, v23.16b, #6
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
+	WORD $0xad4155d4 // ldp q20, q21, [x14, #32]
+	WORD $0xad425dd6 // ldp q22, q23, [x14, #64]
+	WORD $0x6f0d0698 // ushr v24.16b, v20.16b, #3
+	WORD $0x6f0d06b9 // ushr v25.16b, v21.16b, #3
+	WORD $0x6f0d06da // ushr v26.16b, v22.16b, #3
+	WORD $0x6f0d06fb // ushr v27.16b, v23.16b, #3
+	WORD $0xad4355d4 // ldp q20, q21, [x14, #96]
+	WORD $0xad445dd6 // ldp q22, q23, [x14, #128]
+	WORD $0x6f0d069f // ushr v31.16b, v20.16b, #3
+	WORD $0x6f0957f8 // sli v24.16b, v31.16b, #1
+	WORD $0x6f0d06bf // ushr v31.16b, v21.16b, #3
+	WORD $0x6f0957f9 // sli v25.16b, v31.16b, #1
+	WORD $0x6f0d06df // ushr v31.16b, v22.16b, #3
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f0d06ff // ushr v31.16b, v23.16b, #3
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4555d4 // ldp q20, q21, [x14, #160]
+	WORD $0xad465dd6 // ldp q22, q23, [x14, #192]
+	WORD $0x6f0d069f // ushr v31.16b, v20.16b, #3
+	WORD $0x6f0a57f8 // sli v24.16b, v31.16b, #2
+	WORD $0x6f0d06bf // ushr v31.16b, v21.16b, #3
+	WORD $0x6f0a57f9 // sli v25.16b, v31.16b, #2
+	WORD $0x6f0d06df // ushr v31.16b, v22.16b, #3
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f0d06ff // ushr v31.16b, v23.16b, #3
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
+	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
+	WORD $0x4fb1e308 // sdot v8.4s, v24.16b, v17.4b[1]
+	WORD $0x4fb1e329 // sdot v9.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb1e34a // sdot v10.4s, v26.16b, v17.4b[1]
+	WORD $0x4fb1e36b // sdot v11.4s, v27.16b, v17.4b[1]
+	WORD $0x4fb3e30c // sdot v12.4s, v24.16b, v19.4b[1]
+	WORD $0x4fb3e32d // sdot v13.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb3e34e // sdot v14.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb3e36f // sdot v15.4s, v27.16b, v19.4b[1]
+	WORD $0xad4155d4 // ldp q20, q21, [x14, #32]
+	WORD $0xad425dd6 // ldp q22, q23, [x14, #64]
+	WORD $0x6f090698 // ushr v24.16b, v20.16b, #7
+	WORD $0x6f0906b9 // ushr v25.16b, v21.16b, #7
+	WORD $0x6f0906da // ushr v26.16b, v22.16b, #7
+	WORD $0x6f0906fb // ushr v27.16b, v23.16b, #7
+	WORD $0xad4355d4 // ldp q20, q21, [x14, #96]
+	WORD $0xad445dd6 // ldp q22, q23, [x14, #128]
+	WORD $0x6f09069f // ushr v31.16b, v20.16b, #7
+	WORD $0x6f0957f8 // sli v24.16b, v31.16b, #1
+	WORD $0x6f0906bf // ushr v31.16b, v21.16b, #7
+	WORD $0x6f0957f9 // sli v25.16b, v31.16b, #1
+	WORD $0x6f0906df // ushr v31.16b, v22.16b, #7
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f0906ff // ushr v31.16b, v23.16b, #7
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4555d4 // ldp q20, q21, [x14, #160]
+	WORD $0xad465dd6 // ldp q22, q23, [x14, #192]
+	WORD $0x6f09069f // ushr v31.16b, v20.16b, #7
+	WORD $0x6f0a57f8 // sli v24.16b, v31.16b, #2
+	WORD $0x6f0906bf // ushr v31.16b, v21.16b, #7
+	WORD $0x6f0a57f9 // sli v25.16b, v31.16b, #2
+	WORD $0x6f0906df // ushr v31.16b, v22.16b, #7
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f0906ff // ushr v31.16b, v23.16b, #7
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
 	WORD $0x4fb1eb08 // sdot v8.4s, v24.16b, v17.4b[3]
 	WORD $0x4fb1eb29 // sdot v9.4s, v25.16b, v17.4b[3]
 	WORD $0x4fb1eb4a // sdot v10.4s, v26.16b, v17.4b[3]
@@ -7044,8 +6974,7 @@ store0:
 
 // func vecNEONQ3_Kx4(w *byte, acts *byte, sums16 *byte, out *byte, bias *byte, blocks int, n int, outStride int)
 TEXT ·vecNEONQ3_Kx4(SB), NOSPLIT, $0-64
-	WORD $0x4f00e47c // movi v28.16b, #3
-	WORD $0x4f00e4fd // movi v29.16b, #7
+	WORD $0x4f00e4fc // movi v28.16b, #7
 	MOVD w+0(FP), R0
 	MOVD acts+8(FP), R1
 	MOVD sums16+16(FP), R2
@@ -7091,13 +7020,8 @@ inner0:
 	WORD $0x4e1c07ee // dup v14.4s, v31.s[3]
 	WORD $0x4e1c07ef // dup v15.4s, v31.s[3]
 	WORD $0xad4165d8 // ldp q24, q25, [x14, #32]
-	WORD $0xad456dda // ldp q26, q27, [x14, #160]
-	WORD $0x4f0a575a // shl v26.16b, v26.16b, #2
-	WORD $0x6ebc1f1a // bit v26.16b, v24.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x4f0a577b // shl v27.16b, v27.16b, #2
-	WORD $0x6ebc1f3b // bit v27.16b, v25.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
 	WORD $0x4f90e348 // sdot v8.4s, v26.16b, v16.4b[0]
 	WORD $0x4f90e369 // sdot v9.4s, v27.16b, v16.4b[0]
 	WORD $0x4f92e34a // sdot v10.4s, v26.16b, v18.4b[0]
@@ -7106,30 +7030,10 @@ inner0:
 	WORD $0x4f94e36d // sdot v13.4s, v27.16b, v20.4b[0]
 	WORD $0x4f96e34e // sdot v14.4s, v26.16b, v22.4b[0]
 	WORD $0x4f96e36f // sdot v15.4s, v27.16b, v22.4b[0]
-	WORD $0xad456dda // ldp q26, q27, [x14, #160]
-	WORD $0x4f09575a // shl v26.16b, v26.16b, #1
-	WORD $0x6f0e071f // ushr v31.16b, v24.16b, #2
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x4f09577b // shl v27.16b, v27.16b, #1
-	WORD $0x6f0e073f // ushr v31.16b, v25.16b, #2
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
-	WORD $0x4fb0e348 // sdot v8.4s, v26.16b, v16.4b[1]
-	WORD $0x4fb0e369 // sdot v9.4s, v27.16b, v16.4b[1]
-	WORD $0x4fb2e34a // sdot v10.4s, v26.16b, v18.4b[1]
-	WORD $0x4fb2e36b // sdot v11.4s, v27.16b, v18.4b[1]
-	WORD $0x4fb4e34c // sdot v12.4s, v26.16b, v20.4b[1]
-	WORD $0x4fb4e36d // sdot v13.4s, v27.16b, v20.4b[1]
-	WORD $0x4fb6e34e // sdot v14.4s, v26.16b, v22.4b[1]
-	WORD $0x4fb6e36f // sdot v15.4s, v27.16b, v22.4b[1]
-	WORD $0xad456dda // ldp q26, q27, [x14, #160]
-	WORD $0x6f0c071f // ushr v31.16b, v24.16b, #4
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0c073f // ushr v31.16b, v25.16b, #4
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f90eb48 // sdot v8.4s, v26.16b, v16.4b[2]
 	WORD $0x4f90eb69 // sdot v9.4s, v27.16b, v16.4b[2]
 	WORD $0x4f92eb4a // sdot v10.4s, v26.16b, v18.4b[2]
@@ -7138,15 +7042,21 @@ inner0:
 	WORD $0x4f94eb6d // sdot v13.4s, v27.16b, v20.4b[2]
 	WORD $0x4f96eb4e // sdot v14.4s, v26.16b, v22.4b[2]
 	WORD $0x4f96eb6f // sdot v15.4s, v27.16b, v22.4b[2]
-	WORD $0xad456dda // ldp q26, q27, [x14, #160]
-	WORD $0x6f0f075a // ushr v26.16b, v26.16b, #1
-	WORD $0x6f0a071f // ushr v31.16b, v24.16b, #6
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0f077b // ushr v27.16b, v27.16b, #1
-	WORD $0x6f0a073f // ushr v31.16b, v25.16b, #6
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0xad4365d8 // ldp q24, q25, [x14, #96]
+	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
+	WORD $0x4fb0e348 // sdot v8.4s, v26.16b, v16.4b[1]
+	WORD $0x4fb0e369 // sdot v9.4s, v27.16b, v16.4b[1]
+	WORD $0x4fb2e34a // sdot v10.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb2e36b // sdot v11.4s, v27.16b, v18.4b[1]
+	WORD $0x4fb4e34c // sdot v12.4s, v26.16b, v20.4b[1]
+	WORD $0x4fb4e36d // sdot v13.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb6e34e // sdot v14.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb6e36f // sdot v15.4s, v27.16b, v22.4b[1]
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4fb0eb48 // sdot v8.4s, v26.16b, v16.4b[3]
 	WORD $0x4fb0eb69 // sdot v9.4s, v27.16b, v16.4b[3]
 	WORD $0x4fb2eb4a // sdot v10.4s, v26.16b, v18.4b[3]
@@ -7202,14 +7112,9 @@ inner0:
 	WORD $0x4e1407ed // dup v13.4s, v31.s[2]
 	WORD $0x4e1c07ee // dup v14.4s, v31.s[3]
 	WORD $0x4e1c07ef // dup v15.4s, v31.s[3]
-	WORD $0xad4365d8 // ldp q24, q25, [x14, #96]
-	WORD $0xad456dda // ldp q26, q27, [x14, #160]
-	WORD $0x6f0e075a // ushr v26.16b, v26.16b, #2
-	WORD $0x6ebc1f1a // bit v26.16b, v24.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
-	WORD $0x6ebc1f3b // bit v27.16b, v25.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
+	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
 	WORD $0x4f91e348 // sdot v8.4s, v26.16b, v17.4b[0]
 	WORD $0x4f91e369 // sdot v9.4s, v27.16b, v17.4b[0]
 	WORD $0x4f93e34a // sdot v10.4s, v26.16b, v19.4b[0]
@@ -7218,32 +7123,10 @@ inner0:
 	WORD $0x4f95e36d // sdot v13.4s, v27.16b, v21.4b[0]
 	WORD $0x4f97e34e // sdot v14.4s, v26.16b, v23.4b[0]
 	WORD $0x4f97e36f // sdot v15.4s, v27.16b, v23.4b[0]
-	WORD $0xad456dda // ldp q26, q27, [x14, #160]
-	WORD $0x6f0d075a // ushr v26.16b, v26.16b, #3
-	WORD $0x6f0e071f // ushr v31.16b, v24.16b, #2
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0d077b // ushr v27.16b, v27.16b, #3
-	WORD $0x6f0e073f // ushr v31.16b, v25.16b, #2
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
-	WORD $0x4fb1e348 // sdot v8.4s, v26.16b, v17.4b[1]
-	WORD $0x4fb1e369 // sdot v9.4s, v27.16b, v17.4b[1]
-	WORD $0x4fb3e34a // sdot v10.4s, v26.16b, v19.4b[1]
-	WORD $0x4fb3e36b // sdot v11.4s, v27.16b, v19.4b[1]
-	WORD $0x4fb5e34c // sdot v12.4s, v26.16b, v21.4b[1]
-	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
-	WORD $0x4fb7e34e // sdot v14.4s, v26.16b, v23.4b[1]
-	WORD $0x4fb7e36f // sdot v15.4s, v27.16b, v23.4b[1]
-	WORD $0xad456dda // ldp q26, q27, [x14, #160]
-	WORD $0x6f0c075a // ushr v26.16b, v26.16b, #4
-	WORD $0x6f0c071f // ushr v31.16b, v24.16b, #4
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
-	WORD $0x6f0c073f // ushr v31.16b, v25.16b, #4
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f91eb48 // sdot v8.4s, v26.16b, v17.4b[2]
 	WORD $0x4f91eb69 // sdot v9.4s, v27.16b, v17.4b[2]
 	WORD $0x4f93eb4a // sdot v10.4s, v26.16b, v19.4b[2]
@@ -7252,13 +7135,42 @@ inner0:
 	WORD $0x4f95eb6d // sdot v13.4s, v27.16b, v21.4b[2]
 	WORD $0x4f97eb4e // sdot v14.4s, v26.16b, v23.4b[2]
 	WORD $0x4f97eb6f // sdot v15.4s, v27.16b, v23.4b[2]
-	WORD $0xad456dda // ldp q26, q27, [x14, #160]
-	WORD $0x6f0b075a // ushr v26.16b, v26.16b, #5
-	WORD $0x6f0a071f // ushr v31.16b, v24.16b, #6
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x6f0b077b // ushr v27.16b, v27.16b, #5
-	WORD $0x6f0a073f // ushr v31.16b, v25.16b, #6
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
+	WORD $0xad4165d8 // ldp q24, q25, [x14, #32]
+	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
+	WORD $0x6f0d073b // ushr v27.16b, v25.16b, #3
+	WORD $0xad4365d8 // ldp q24, q25, [x14, #96]
+	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
+	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
+	WORD $0x4fb1e348 // sdot v8.4s, v26.16b, v17.4b[1]
+	WORD $0x4fb1e369 // sdot v9.4s, v27.16b, v17.4b[1]
+	WORD $0x4fb3e34a // sdot v10.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb3e36b // sdot v11.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb5e34c // sdot v12.4s, v26.16b, v21.4b[1]
+	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb7e34e // sdot v14.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb7e36f // sdot v15.4s, v27.16b, v23.4b[1]
+	WORD $0xad4165d8 // ldp q24, q25, [x14, #32]
+	WORD $0x6f09071a // ushr v26.16b, v24.16b, #7
+	WORD $0x6f09073b // ushr v27.16b, v25.16b, #7
+	WORD $0xad4365d8 // ldp q24, q25, [x14, #96]
+	WORD $0x6f09071f // ushr v31.16b, v24.16b, #7
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f09073f // ushr v31.16b, v25.16b, #7
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
+	WORD $0x6f09071f // ushr v31.16b, v24.16b, #7
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f09073f // ushr v31.16b, v25.16b, #7
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
 	WORD $0x4fb1eb48 // sdot v8.4s, v26.16b, v17.4b[3]
 	WORD $0x4fb1eb69 // sdot v9.4s, v27.16b, v17.4b[3]
 	WORD $0x4fb3eb4a // sdot v10.4s, v26.16b, v19.4b[3]
@@ -7369,13 +7281,8 @@ inner1:
 	WORD $0x4e1c07ee // dup v14.4s, v31.s[3]
 	WORD $0x4e1c07ef // dup v15.4s, v31.s[3]
 	WORD $0xad4265d8 // ldp q24, q25, [x14, #64]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x4f0a575a // shl v26.16b, v26.16b, #2
-	WORD $0x6ebc1f1a // bit v26.16b, v24.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x4f0a577b // shl v27.16b, v27.16b, #2
-	WORD $0x6ebc1f3b // bit v27.16b, v25.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
 	WORD $0x4f90e348 // sdot v8.4s, v26.16b, v16.4b[0]
 	WORD $0x4f90e369 // sdot v9.4s, v27.16b, v16.4b[0]
 	WORD $0x4f92e34a // sdot v10.4s, v26.16b, v18.4b[0]
@@ -7384,30 +7291,10 @@ inner1:
 	WORD $0x4f94e36d // sdot v13.4s, v27.16b, v20.4b[0]
 	WORD $0x4f96e34e // sdot v14.4s, v26.16b, v22.4b[0]
 	WORD $0x4f96e36f // sdot v15.4s, v27.16b, v22.4b[0]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x4f09575a // shl v26.16b, v26.16b, #1
-	WORD $0x6f0e071f // ushr v31.16b, v24.16b, #2
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x4f09577b // shl v27.16b, v27.16b, #1
-	WORD $0x6f0e073f // ushr v31.16b, v25.16b, #2
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
-	WORD $0x4fb0e348 // sdot v8.4s, v26.16b, v16.4b[1]
-	WORD $0x4fb0e369 // sdot v9.4s, v27.16b, v16.4b[1]
-	WORD $0x4fb2e34a // sdot v10.4s, v26.16b, v18.4b[1]
-	WORD $0x4fb2e36b // sdot v11.4s, v27.16b, v18.4b[1]
-	WORD $0x4fb4e34c // sdot v12.4s, v26.16b, v20.4b[1]
-	WORD $0x4fb4e36d // sdot v13.4s, v27.16b, v20.4b[1]
-	WORD $0x4fb6e34e // sdot v14.4s, v26.16b, v22.4b[1]
-	WORD $0x4fb6e36f // sdot v15.4s, v27.16b, v22.4b[1]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0c071f // ushr v31.16b, v24.16b, #4
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0c073f // ushr v31.16b, v25.16b, #4
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f90eb48 // sdot v8.4s, v26.16b, v16.4b[2]
 	WORD $0x4f90eb69 // sdot v9.4s, v27.16b, v16.4b[2]
 	WORD $0x4f92eb4a // sdot v10.4s, v26.16b, v18.4b[2]
@@ -7416,15 +7303,21 @@ inner1:
 	WORD $0x4f94eb6d // sdot v13.4s, v27.16b, v20.4b[2]
 	WORD $0x4f96eb4e // sdot v14.4s, v26.16b, v22.4b[2]
 	WORD $0x4f96eb6f // sdot v15.4s, v27.16b, v22.4b[2]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0f075a // ushr v26.16b, v26.16b, #1
-	WORD $0x6f0a071f // ushr v31.16b, v24.16b, #6
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0f077b // ushr v27.16b, v27.16b, #1
-	WORD $0x6f0a073f // ushr v31.16b, v25.16b, #6
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0xad4465d8 // ldp q24, q25, [x14, #128]
+	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
+	WORD $0x4fb0e348 // sdot v8.4s, v26.16b, v16.4b[1]
+	WORD $0x4fb0e369 // sdot v9.4s, v27.16b, v16.4b[1]
+	WORD $0x4fb2e34a // sdot v10.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb2e36b // sdot v11.4s, v27.16b, v18.4b[1]
+	WORD $0x4fb4e34c // sdot v12.4s, v26.16b, v20.4b[1]
+	WORD $0x4fb4e36d // sdot v13.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb6e34e // sdot v14.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb6e36f // sdot v15.4s, v27.16b, v22.4b[1]
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4fb0eb48 // sdot v8.4s, v26.16b, v16.4b[3]
 	WORD $0x4fb0eb69 // sdot v9.4s, v27.16b, v16.4b[3]
 	WORD $0x4fb2eb4a // sdot v10.4s, v26.16b, v18.4b[3]
@@ -7480,14 +7373,9 @@ inner1:
 	WORD $0x4e1407ed // dup v13.4s, v31.s[2]
 	WORD $0x4e1c07ee // dup v14.4s, v31.s[3]
 	WORD $0x4e1c07ef // dup v15.4s, v31.s[3]
-	WORD $0xad4465d8 // ldp q24, q25, [x14, #128]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0e075a // ushr v26.16b, v26.16b, #2
-	WORD $0x6ebc1f1a // bit v26.16b, v24.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
-	WORD $0x6ebc1f3b // bit v27.16b, v25.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0xad4665d8 // ldp q24, q25, [x14, #192]
+	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
 	WORD $0x4f91e348 // sdot v8.4s, v26.16b, v17.4b[0]
 	WORD $0x4f91e369 // sdot v9.4s, v27.16b, v17.4b[0]
 	WORD $0x4f93e34a // sdot v10.4s, v26.16b, v19.4b[0]
@@ -7496,32 +7384,10 @@ inner1:
 	WORD $0x4f95e36d // sdot v13.4s, v27.16b, v21.4b[0]
 	WORD $0x4f97e34e // sdot v14.4s, v26.16b, v23.4b[0]
 	WORD $0x4f97e36f // sdot v15.4s, v27.16b, v23.4b[0]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0d075a // ushr v26.16b, v26.16b, #3
-	WORD $0x6f0e071f // ushr v31.16b, v24.16b, #2
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0d077b // ushr v27.16b, v27.16b, #3
-	WORD $0x6f0e073f // ushr v31.16b, v25.16b, #2
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
-	WORD $0x4fb1e348 // sdot v8.4s, v26.16b, v17.4b[1]
-	WORD $0x4fb1e369 // sdot v9.4s, v27.16b, v17.4b[1]
-	WORD $0x4fb3e34a // sdot v10.4s, v26.16b, v19.4b[1]
-	WORD $0x4fb3e36b // sdot v11.4s, v27.16b, v19.4b[1]
-	WORD $0x4fb5e34c // sdot v12.4s, v26.16b, v21.4b[1]
-	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
-	WORD $0x4fb7e34e // sdot v14.4s, v26.16b, v23.4b[1]
-	WORD $0x4fb7e36f // sdot v15.4s, v27.16b, v23.4b[1]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0c075a // ushr v26.16b, v26.16b, #4
-	WORD $0x6f0c071f // ushr v31.16b, v24.16b, #4
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
-	WORD $0x6f0c073f // ushr v31.16b, v25.16b, #4
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f91eb48 // sdot v8.4s, v26.16b, v17.4b[2]
 	WORD $0x4f91eb69 // sdot v9.4s, v27.16b, v17.4b[2]
 	WORD $0x4f93eb4a // sdot v10.4s, v26.16b, v19.4b[2]
@@ -7530,13 +7396,42 @@ inner1:
 	WORD $0x4f95eb6d // sdot v13.4s, v27.16b, v21.4b[2]
 	WORD $0x4f97eb4e // sdot v14.4s, v26.16b, v23.4b[2]
 	WORD $0x4f97eb6f // sdot v15.4s, v27.16b, v23.4b[2]
-	WORD $0xad466dda // ldp q26, q27, [x14, #192]
-	WORD $0x6f0b075a // ushr v26.16b, v26.16b, #5
-	WORD $0x6f0a071f // ushr v31.16b, v24.16b, #6
-	WORD $0x6ebc1ffa // bit v26.16b, v31.16b, v28.16b
-	WORD $0x6f0b077b // ushr v27.16b, v27.16b, #5
-	WORD $0x6f0a073f // ushr v31.16b, v25.16b, #6
-	WORD $0x6ebc1ffb // bit v27.16b, v31.16b, v28.16b
+	WORD $0xad4265d8 // ldp q24, q25, [x14, #64]
+	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
+	WORD $0x6f0d073b // ushr v27.16b, v25.16b, #3
+	WORD $0xad4465d8 // ldp q24, q25, [x14, #128]
+	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4665d8 // ldp q24, q25, [x14, #192]
+	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
+	WORD $0x4fb1e348 // sdot v8.4s, v26.16b, v17.4b[1]
+	WORD $0x4fb1e369 // sdot v9.4s, v27.16b, v17.4b[1]
+	WORD $0x4fb3e34a // sdot v10.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb3e36b // sdot v11.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb5e34c // sdot v12.4s, v26.16b, v21.4b[1]
+	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb7e34e // sdot v14.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb7e36f // sdot v15.4s, v27.16b, v23.4b[1]
+	WORD $0xad4265d8 // ldp q24, q25, [x14, #64]
+	WORD $0x6f09071a // ushr v26.16b, v24.16b, #7
+	WORD $0x6f09073b // ushr v27.16b, v25.16b, #7
+	WORD $0xad4465d8 // ldp q24, q25, [x14, #128]
+	WORD $0x6f09071f // ushr v31.16b, v24.16b, #7
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f09073f // ushr v31.16b, v25.16b, #7
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4665d8 // ldp q24, q25, [x14, #192]
+	WORD $0x6f09071f // ushr v31.16b, v24.16b, #7
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f09073f // ushr v31.16b, v25.16b, #7
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
 	WORD $0x4fb1eb48 // sdot v8.4s, v26.16b, v17.4b[3]
 	WORD $0x4fb1eb69 // sdot v9.4s, v27.16b, v17.4b[3]
 	WORD $0x4fb3eb4a // sdot v10.4s, v26.16b, v19.4b[3]
@@ -7626,8 +7521,7 @@ TEXT ·expandNEONQ3_K(SB), NOSPLIT, $0-32
 	MOVD dst+8(FP), R9
 	MOVD blocks+16(FP), R5
 	MOVD rowBlocks+24(FP), R6
-	WORD $0x4f00e47c // movi v28.16b, #3
-	WORD $0x4f00e4fd // movi v29.16b, #7
+	WORD $0x4f00e4fc // movi v28.16b, #7
 	WORD $0x4f00e49b // movi v27.16b, #4
 
 row:
@@ -7648,20 +7542,10 @@ block:
 inner:
 	WORD $0xad412dca // ldp q10, q11, [x14, #32]
 	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x4f0a55ce // shl v14.16b, v14.16b, #2
-	WORD $0x6ebc1d4e // bit v14.16b, v10.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x4f0a55ef // shl v15.16b, v15.16b, #2
-	WORD $0x6ebc1d6f // bit v15.16b, v11.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x4f0a5610 // shl v16.16b, v16.16b, #2
-	WORD $0x6ebc1d90 // bit v16.16b, v12.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x4f0a5631 // shl v17.16b, v17.16b, #2
-	WORD $0x6ebc1db1 // bit v17.16b, v13.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
+	WORD $0x4e3c1d6f // and v15.16b, v11.16b, v28.16b
+	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
+	WORD $0x4e3c1db1 // and v17.16b, v13.16b, v28.16b
 	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
 	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
 	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
@@ -7670,102 +7554,14 @@ inner:
 	WORD $0x3d80052f // str q15, [x9, #16]
 	WORD $0x3d800930 // str q16, [x9, #32]
 	WORD $0x3d800d31 // str q17, [x9, #48]
-	WORD $0xad432dca // ldp q10, q11, [x14, #96]
-	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0e05ce // ushr v14.16b, v14.16b, #2
-	WORD $0x6ebc1d4e // bit v14.16b, v10.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0e05ef // ushr v15.16b, v15.16b, #2
-	WORD $0x6ebc1d6f // bit v15.16b, v11.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
-	WORD $0x6ebc1d90 // bit v16.16b, v12.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
-	WORD $0x6ebc1db1 // bit v17.16b, v13.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
-	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
-	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
-	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
-	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80412e // str q14, [x9, #256]
-	WORD $0x3d80452f // str q15, [x9, #272]
-	WORD $0x3d804930 // str q16, [x9, #288]
-	WORD $0x3d804d31 // str q17, [x9, #304]
-	WORD $0xad412dca // ldp q10, q11, [x14, #32]
-	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x4f0955ce // shl v14.16b, v14.16b, #1
-	WORD $0x6f0e055f // ushr v31.16b, v10.16b, #2
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x4f0955ef // shl v15.16b, v15.16b, #1
-	WORD $0x6f0e057f // ushr v31.16b, v11.16b, #2
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x4f095610 // shl v16.16b, v16.16b, #1
-	WORD $0x6f0e059f // ushr v31.16b, v12.16b, #2
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x4f095631 // shl v17.16b, v17.16b, #1
-	WORD $0x6f0e05bf // ushr v31.16b, v13.16b, #2
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
-	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
-	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
-	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
-	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80112e // str q14, [x9, #64]
-	WORD $0x3d80152f // str q15, [x9, #80]
-	WORD $0x3d801930 // str q16, [x9, #96]
-	WORD $0x3d801d31 // str q17, [x9, #112]
-	WORD $0xad432dca // ldp q10, q11, [x14, #96]
-	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0d05ce // ushr v14.16b, v14.16b, #3
-	WORD $0x6f0e055f // ushr v31.16b, v10.16b, #2
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0d05ef // ushr v15.16b, v15.16b, #3
-	WORD $0x6f0e057f // ushr v31.16b, v11.16b, #2
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0d0610 // ushr v16.16b, v16.16b, #3
-	WORD $0x6f0e059f // ushr v31.16b, v12.16b, #2
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0d0631 // ushr v17.16b, v17.16b, #3
-	WORD $0x6f0e05bf // ushr v31.16b, v13.16b, #2
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
-	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
-	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
-	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
-	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80512e // str q14, [x9, #320]
-	WORD $0x3d80552f // str q15, [x9, #336]
-	WORD $0x3d805930 // str q16, [x9, #352]
-	WORD $0x3d805d31 // str q17, [x9, #368]
-	WORD $0xad412dca // ldp q10, q11, [x14, #32]
-	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0c055f // ushr v31.16b, v10.16b, #4
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0c057f // ushr v31.16b, v11.16b, #4
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0c059f // ushr v31.16b, v12.16b, #4
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0c05bf // ushr v31.16b, v13.16b, #4
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
 	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
 	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
 	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
@@ -7776,52 +7572,26 @@ inner:
 	WORD $0x3d802d31 // str q17, [x9, #176]
 	WORD $0xad432dca // ldp q10, q11, [x14, #96]
 	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0c05ce // ushr v14.16b, v14.16b, #4
-	WORD $0x6f0c055f // ushr v31.16b, v10.16b, #4
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
-	WORD $0x6f0c057f // ushr v31.16b, v11.16b, #4
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
-	WORD $0x6f0c059f // ushr v31.16b, v12.16b, #4
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
-	WORD $0x6f0c05bf // ushr v31.16b, v13.16b, #4
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
+	WORD $0x4e3c1d6f // and v15.16b, v11.16b, v28.16b
+	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
+	WORD $0x4e3c1db1 // and v17.16b, v13.16b, v28.16b
 	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
 	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
 	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
 	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80612e // str q14, [x9, #384]
-	WORD $0x3d80652f // str q15, [x9, #400]
-	WORD $0x3d806930 // str q16, [x9, #416]
-	WORD $0x3d806d31 // str q17, [x9, #432]
-	WORD $0xad412dca // ldp q10, q11, [x14, #32]
-	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0f05ce // ushr v14.16b, v14.16b, #1
-	WORD $0x6f0a055f // ushr v31.16b, v10.16b, #6
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x4e3d1dce // and v14.16b, v14.16b, v29.16b
-	WORD $0x6f0f05ef // ushr v15.16b, v15.16b, #1
-	WORD $0x6f0a057f // ushr v31.16b, v11.16b, #6
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x4e3d1def // and v15.16b, v15.16b, v29.16b
-	WORD $0x6f0f0610 // ushr v16.16b, v16.16b, #1
-	WORD $0x6f0a059f // ushr v31.16b, v12.16b, #6
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e10 // and v16.16b, v16.16b, v29.16b
-	WORD $0x6f0f0631 // ushr v17.16b, v17.16b, #1
-	WORD $0x6f0a05bf // ushr v31.16b, v13.16b, #6
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x4e3d1e31 // and v17.16b, v17.16b, v29.16b
+	WORD $0x3d80112e // str q14, [x9, #64]
+	WORD $0x3d80152f // str q15, [x9, #80]
+	WORD $0x3d801930 // str q16, [x9, #96]
+	WORD $0x3d801d31 // str q17, [x9, #112]
+	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
 	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
 	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
 	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
@@ -7830,30 +7600,6 @@ inner:
 	WORD $0x3d80352f // str q15, [x9, #208]
 	WORD $0x3d803930 // str q16, [x9, #224]
 	WORD $0x3d803d31 // str q17, [x9, #240]
-	WORD $0xad432dca // ldp q10, q11, [x14, #96]
-	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
-	WORD $0xad453dce // ldp q14, q15, [x14, #160]
-	WORD $0xad4645d0 // ldp q16, q17, [x14, #192]
-	WORD $0x6f0b05ce // ushr v14.16b, v14.16b, #5
-	WORD $0x6f0a055f // ushr v31.16b, v10.16b, #6
-	WORD $0x6ebc1fee // bit v14.16b, v31.16b, v28.16b
-	WORD $0x6f0b05ef // ushr v15.16b, v15.16b, #5
-	WORD $0x6f0a057f // ushr v31.16b, v11.16b, #6
-	WORD $0x6ebc1fef // bit v15.16b, v31.16b, v28.16b
-	WORD $0x6f0b0610 // ushr v16.16b, v16.16b, #5
-	WORD $0x6f0a059f // ushr v31.16b, v12.16b, #6
-	WORD $0x6ebc1ff0 // bit v16.16b, v31.16b, v28.16b
-	WORD $0x6f0b0631 // ushr v17.16b, v17.16b, #5
-	WORD $0x6f0a05bf // ushr v31.16b, v13.16b, #6
-	WORD $0x6ebc1ff1 // bit v17.16b, v31.16b, v28.16b
-	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
-	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
-	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
-	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80712e // str q14, [x9, #448]
-	WORD $0x3d80752f // str q15, [x9, #464]
-	WORD $0x3d807930 // str q16, [x9, #480]
-	WORD $0x3d807d31 // str q17, [x9, #496]
 	WORD $0x3dc001ce // ldr q14, [x14]
 	WORD $0x0f08a5ca // sxtl v10.8h, v14.8b
 	WORD $0x4f08a5cc // sxtl2 v12.8h, v14.16b

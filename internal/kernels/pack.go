@@ -141,6 +141,9 @@ func (p *packing) superBlock() {
 		p.scales3K(x[24*lineSize:])
 		p.pairs(x[8*lineSize:], 0)
 		p.bits(x[:], 2*lineSize)
+		for b := range 8 {
+			p.tier.joinTriples(p.quants(b))
+		}
 	case "Q4_K":
 		p.halves(p.dst, 0, 0)
 		p.halves(p.dst[32:], 2, 0x8000)
@@ -314,6 +317,19 @@ func splitBits(dst []byte, step int, x []byte) {
 		for b := range w {
 			putWord(dst[b*step+i:], w[b])
 		}
+	}
+}
+
+// joinTriples makes, in their place, triples of the two lines of pairs of a block and the line of bits above them.
+func joinTriples(d []byte) {
+	d = d[:3*lineSize]
+	for i := 0; i < lineSize; i += 8 {
+		p, q, h := getWord(d[i:]), getWord(d[lineSize+i:]), getWord(d[2*lineSize+i:])
+		t := (h>>2 ^ h) & (0x0c * each)
+		h ^= t ^ t<<2 // bits of words 0, 1, 4, 5, 2, 3, 6, 7
+		putWord(d[i:], p&(0x33*each)|h<<2&(0x44*each)|q<<1&(0x88*each))
+		putWord(d[lineSize+i:], p>>2&(0x33*each)|h<<1&(0x44*each)|q&(0x88*each))
+		putWord(d[2*lineSize+i:], q&(0x33*each)|h&(0xcc*each))
 	}
 }
 

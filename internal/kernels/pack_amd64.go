@@ -29,6 +29,11 @@ func splitPairsAVX2(dst *byte, step int, x *byte)
 //go:noescape
 func splitBitsAVX2(dst *byte, step int, x *byte)
 
+// joinTriplesAVX2 makes, in their place, triples of the two lines of pairs of a block and the line of bits above them.
+//
+//go:noescape
+func joinTriplesAVX2(d *byte)
+
 // gatherBitsAVX2 makes bit i of byte j of each word what was bit 4i+j.
 //
 //go:noescape

@@ -518,6 +518,88 @@ TEXT ·splitBitsAVX2(SB), NOSPLIT, $0-24
 DATA pack55<>+0(SB)/4, $0x55555555
 GLOBL pack55<>(SB), RODATA|NOPTR, $4
 
+// func joinTriplesAVX2(d *byte)
+// Requires: AVX, AVX2
+TEXT ·joinTriplesAVX2(SB), NOSPLIT, $0-8
+	MOVQ         d+0(FP), AX
+	VPBROADCASTD pack0c<>+0(SB), Y0
+	VPBROADCASTD pack33<>+0(SB), Y1
+	VPBROADCASTD pack44<>+0(SB), Y2
+	VPBROADCASTD pack88<>+0(SB), Y3
+	VPBROADCASTD packcc<>+0(SB), Y4
+	VMOVDQU      (AX), Y5
+	VMOVDQU      64(AX), Y6
+	VMOVDQU      128(AX), Y7
+	VPSRLW       $0x02, Y7, Y8
+	VPXOR        Y7, Y8, Y8
+	VPAND        Y0, Y8, Y8
+	VPXOR        Y8, Y7, Y7
+	VPSLLW       $0x02, Y8, Y8
+	VPXOR        Y8, Y7, Y7
+	VPAND        Y1, Y5, Y8
+	VPSLLW       $0x02, Y7, Y9
+	VPAND        Y2, Y9, Y9
+	VPSLLW       $0x01, Y6, Y10
+	VPAND        Y3, Y10, Y10
+	VPOR         Y9, Y8, Y8
+	VPOR         Y10, Y8, Y8
+	VMOVDQU      Y8, (AX)
+	VPSRLW       $0x02, Y5, Y8
+	VPAND        Y1, Y8, Y8
+	VPSLLW       $0x01, Y7, Y9
+	VPAND        Y2, Y9, Y9
+	VPAND        Y3, Y6, Y10
+	VPOR         Y9, Y8, Y8
+	VPOR         Y10, Y8, Y8
+	VMOVDQU      Y8, 64(AX)
+	VPAND        Y1, Y6, Y8
+	VPAND        Y4, Y7, Y9
+	VPOR         Y9, Y8, Y8
+	VMOVDQU      Y8, 128(AX)
+	VMOVDQU      32(AX), Y5
+	VMOVDQU      96(AX), Y6
+	VMOVDQU      160(AX), Y7
+	VPSRLW       $0x02, Y7, Y8
+	VPXOR        Y7, Y8, Y8
+	VPAND        Y0, Y8, Y8
+	VPXOR        Y8, Y7, Y7
+	VPSLLW       $0x02, Y8, Y8
+	VPXOR        Y8, Y7, Y7
+	VPAND        Y1, Y5, Y8
+	VPSLLW       $0x02, Y7, Y0
+	VPAND        Y2, Y0, Y0
+	VPSLLW       $0x01, Y6, Y9
+	VPAND        Y3, Y9, Y9
+	VPOR         Y0, Y8, Y8
+	VPOR         Y9, Y8, Y8
+	VMOVDQU      Y8, 32(AX)
+	VPSRLW       $0x02, Y5, Y8
+	VPAND        Y1, Y8, Y8
+	VPSLLW       $0x01, Y7, Y0
+	VPAND        Y2, Y0, Y0
+	VPAND        Y3, Y6, Y9
+	VPOR         Y0, Y8, Y8
+	VPOR         Y9, Y8, Y8
+	VMOVDQU      Y8, 96(AX)
+	VPAND        Y1, Y6, Y8
+	VPAND        Y4, Y7, Y0
+	VPOR         Y0, Y8, Y8
+	VMOVDQU      Y8, 160(AX)
+	VZEROUPPER
+	RET
+
+DATA pack0c<>+0(SB)/4, $0x0c0c0c0c
+GLOBL pack0c<>(SB), RODATA|NOPTR, $4
+
+DATA pack44<>+0(SB)/4, $0x44444444
+GLOBL pack44<>(SB), RODATA|NOPTR, $4
+
+DATA pack88<>+0(SB)/4, $0x88888888
+GLOBL pack88<>(SB), RODATA|NOPTR, $4
+
+DATA packcc<>+0(SB)/4, $0xcccccccc
+GLOBL packcc<>(SB), RODATA|NOPTR, $4
+
 // func gatherBitsAVX2(dst *byte, line *byte)
 // Requires: AVX, AVX2
 TEXT ·gatherBitsAVX2(SB), NOSPLIT, $0-16

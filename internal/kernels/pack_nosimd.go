@@ -7,6 +7,7 @@ package kernels
 func (Tier) splitNibbles(low, high, x []byte)          { splitNibbles(low, high, x) }
 func (Tier) splitPairs(dst []byte, step int, x []byte) { splitPairs(dst, step, x) }
 func (Tier) splitBits(dst []byte, step int, x []byte)  { splitBits(dst, step, x) }
+func (Tier) joinTriples(d []byte)                      { joinTriples(d) }
 func (Tier) gatherBits(dst, line []byte)               { gatherBits(dst, line) }
 func (Tier) splitWords(a, b, c, d, line []byte)        { splitWords(a, b, c, d, line) }
 func (Tier) unzip(dst, x []byte, lines int)            { unzip(dst, x, lines) }

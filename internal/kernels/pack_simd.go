@@ -51,6 +51,15 @@ func (t Tier) splitBits(dst []byte, step int, x []byte) {
 	splitBitsAVX2(&dst[0], step, &x[0])
 }
 
+func (t Tier) joinTriples(d []byte) {
+	if t == Generic {
+		joinTriples(d)
+		return
+	}
+	_ = d[3*lineSize-1]
+	joinTriplesAVX2(&d[0])
+}
+
 func (t Tier) gatherBits(dst, line []byte) {
 	if t == Generic {
 		gatherBits(dst, line)

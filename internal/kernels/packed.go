@@ -36,8 +36,10 @@ const PackedRows = 16
 //
 // Quants of a block are 8 words if they are bytes. Otherwise: 4 words whose low nibbles are
 // words 0 to 3 and whose high nibbles are words 4 to 7 (nibbles; numbers of levels in the
-// table formats); or 2 words, in which bit pair i is word i and word 4+i. Two bits above nibbles
-// follow as the latter do, a single bit above nibbles or pairs in one word of which bit i is word i.
+// table formats); or 2 words, in which bit pair i is word i and word 4+i (pairs). Two bits above nibbles
+// follow as the latter do, a single bit above nibbles in one word of which bit i is word i. Or they are
+// 3 words (triples), of which nibbles 0 and 1 have the three bits of words 0 and 2, of 1 and 3, and of 4 and 6;
+// their fourth bits are bits 0, 1 and 2 of words 5 and 7.
 type Packed struct {
 	Format *quant.Format
 	In     int // values of a row
@@ -65,7 +67,7 @@ const (
 	quantNibblesPair
 	quantBytes
 	quantPairs
-	quantPairsBit
+	quantTriples
 )
 
 type scaleKind uint8
@@ -84,7 +86,7 @@ var packedLayouts = map[string]*packedLayout{
 	"Q5_1":   {3, quantNibblesBit, 0, nil, 8, scaleHalf},
 	"Q8_0":   {4, quantBytes, 128, nil, 2, scaleHalf},
 	"Q2_K":   {5, quantPairs, 0, nil, 0, scaleNibbles},
-	"Q3_K":   {6, quantPairsBit, 4, nil, 0, scaleBytes},
+	"Q3_K":   {6, quantTriples, 4, nil, 0, scaleBytes},
 	"Q4_K":   {7, quantNibbles, 0, nil, 0, scaleBytes},
 	"Q5_K":   {8, quantNibblesBit, 0, nil, 0, scaleBytes},
 	"Q6_K":   {9, quantNibblesPair, 32, nil, 0, scaleBytes},
@@ -110,7 +112,7 @@ func (l *packedLayout) wide() bool { return l.quants == quantBytes || l.table ==
 
 // quantSize is the size of a block's quants.
 func (l *packedLayout) quantSize() int {
-	return [...]int{quantNibbles: 256, quantNibblesBit: 320, quantNibblesPair: 384, quantBytes: 512, quantPairs: 128, quantPairsBit: 192}[l.quants]
+	return [...]int{quantNibbles: 256, quantNibblesBit: 320, quantNibblesPair: 384, quantBytes: 512, quantPairs: 128, quantTriples: 192}[l.quants]
 }
 
 // scaleSize is the size of a block's scales and minima.
@@ -258,8 +260,8 @@ func (l *packedLayout) unpackQuants(q *[BlockSize]int8, d []byte, r int) {
 			v = word(g)
 		case quantPairs:
 			v = pair(0)
-		case quantPairsBit:
-			v = pair(0) | bit(2)<<2
+		case quantTriples:
+			v = triple(word, g)
 		}
 		for i := range q[4*g:][:4] {
 			b := byte(v >> (8 * i))
@@ -270,6 +272,15 @@ func (l *packedLayout) unpackQuants(q *[BlockSize]int8, d []byte, r int) {
 			}
 		}
 	}
+}
+
+// triple returns word g of a block of triples.
+func triple(word func(line int) uint32, g int) uint32 {
+	nibble := func(line int) uint32 { return word(line) >> (g & 2 * 2) & 0x0f0f0f0f }
+	if g == 5 || g == 7 {
+		return nibble(0)>>3&0x01010101 | nibble(1)>>2&0x02020202 | nibble(2)>>1&0x04040404
+	}
+	return nibble(g>>2*2+g&1) & 0x07070707
 }
 
 // GetRow writes row r as float32 into the first In values of dst, the same values that

@@ -31,7 +31,7 @@ func avx2() {
 	for _, mode := range []mode256{{"AVX2", false}, {"VNNI", true}} {
 		for i := range formats {
 			for _, c := range []int{1, 2, 4} {
-				if formats[i].name == "Q2_K" && c == 1 {
+				if formats[i].thin() && c == 1 {
 					thinVec256(mode, &formats[i])
 					continue
 				}
@@ -73,10 +73,11 @@ var bytes256, tables256 = map[int]operand.Mem{}, map[string]operand.Mem{}
 
 var ones256 operand.Mem
 
-var words256, scaled256 = map[int]operand.Mem{}, map[int]operand.Mem{}
+// 16-bit words, and powers of 2 as floats, likewise.
+var words256, power256 = map[int]operand.Mem{}, map[int]operand.Mem{}
 
 func constants256() {
-	for _, v := range []int{0x01, 0x03, 0x04, 0x0c, 0x0f, 0x10, 0x30, 0x80} {
+	for _, v := range []int{0x01, 0x02, 0x03, 0x04, 0x07, 0x0c, 0x0f, 0x10, 0x11, 0x22, 0x30, 0x44, 0x80} {
 		bytes256[v] = build.GLOBL(fmt.Sprintf("bytes%02x", v), attr.RODATA|attr.NOPTR)
 		for i := range 4 {
 			build.DATA(8*i, operand.U64(uint64(v)*0x0101010101010101))
@@ -93,7 +94,7 @@ func constants256() {
 		}
 	}
 	for _, v := range []int{20, 24} {
-		scaled256[v] = build.GLOBL(fmt.Sprintf("power%d", v), attr.RODATA|attr.NOPTR)
+		power256[v] = build.GLOBL(fmt.Sprintf("power%d", v), attr.RODATA|attr.NOPTR)
 		for i := range 8 {
 			build.DATA(4*i, operand.U32(uint32(127+v)<<23))
 		}
@@ -177,9 +178,20 @@ func (l *lanes256) word(g int, dst reg.VecPhysical) {
 	case "nib", "nib1", "nib2":
 		shifted(at(g%4), g/4*4, dst)
 		op("VPAND", bytes256[0x0f], dst, dst)
-	case "two", "two1":
+	case "two":
 		shifted(at(g/4), g%4*2, dst)
 		op("VPAND", bytes256[0x03], dst, dst)
+	case "three":
+		up := g & 2 * 2
+		if line := tripleAt(g); line >= 0 {
+			shifted(at(line), up, dst)
+			op("VPAND", bytes256[0x07], dst, dst)
+			break
+		}
+		shifted(at(0), up+3, dst)
+		op("VPAND", bytes256[0x01], dst, dst)
+		or(at(1), up+2, 0x02)
+		or(at(2), up+1, 0x04)
 	case "byte":
 		op("VMOVDQU", at(g), dst)
 	}
@@ -188,8 +200,6 @@ func (l *lanes256) word(g int, dst reg.VecPhysical) {
 		or(at(4), g-4, 0x10)
 	case "nib2":
 		or(at(4+g/4), g%4*2-4, 0x30)
-	case "two1":
-		or(at(2), g-2, 0x04)
 	}
 	if l.f.table != "" {
 		op("VPSHUFB", dst, l.table, dst)

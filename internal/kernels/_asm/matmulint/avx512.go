@@ -116,9 +116,10 @@ func (u *weights512) constants() {
 		broadcast512(u.high, 0x30303030)
 	case "two":
 		broadcast512(u.low, 0x03030303)
-	case "two1":
-		broadcast512(u.low, 0x03030303)
-		broadcast512(u.high, 0x04040404)
+	case "three":
+		broadcast512(u.low, 0x07070707)
+		broadcast512(u.high, 0x11111111)
+		broadcast512(u.table, 0x33333333)
 	}
 	if u.f.table != "" {
 		op("VBROADCASTI32X4", tableOf[u.f.table], u.table)
@@ -239,11 +240,22 @@ func (u *weights512) quants() {
 		}
 	case "two":
 		pairs()
-	case "two1":
-		pairs()
-		for i, w := range u.w {
-			or(w, at(2), i-2)
+	case "three":
+		for i, words := range [][2]int{{0, 2}, {1, 3}, {4, 6}} {
+			op("VPANDD", at(i), u.low, u.w[words[0]])
+			op("VPSRLD", imm(4), at(i), u.w[words[1]])
+			op("VPANDD", u.w[words[1]], u.low, u.w[words[1]])
 		}
+		// Of the top bits of nibbles, each mask keeps those that have come together.
+		low, high := u.w[5], u.w[7]
+		op("VPSRLD", imm(3), at(0), low)
+		for i, mask := range []reg.VecPhysical{u.high, u.table} {
+			op("VPSRLD", imm(2-i), at(1+i), u.tmp)
+			op("VPTERNLOGD", imm(0xe2), u.tmp, mask, low)
+		}
+		op("VPSRLD", imm(4), low, high)
+		op("VPANDD", high, u.low, high)
+		op("VPANDD", low, u.low, low)
 	}
 	if u.f.table != "" {
 		for _, w := range u.w {

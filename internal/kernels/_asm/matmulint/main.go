@@ -173,7 +173,7 @@ const fence = "SFENCE"
 // format is what a generator has to know of a packed format.
 type format struct {
 	name   string
-	bits   string // "nib", "nib1", "nib2", "byte", "two", "two1"
+	bits   string // "nib", "nib1", "nib2", "byte", "two", "three"
 	table  string // name of the table of nibbles, or ""
 	zero   int    // the unsigned quant that means 0
 	group  int
@@ -190,7 +190,7 @@ var formats = []format{
 	{name: "Q5_1", bits: "nib1", group: 32, min: true, scale: "f16"},
 	{name: "Q8_0", bits: "byte", zero: 128, group: 32, scale: "f16"},
 	{name: "Q2_K", bits: "two", group: 16, min: true, super: true, scale: "nibbles"},
-	{name: "Q3_K", bits: "two1", zero: 4, group: 16, super: true, signed: true, scale: "bytes"},
+	{name: "Q3_K", bits: "three", zero: 4, group: 16, super: true, signed: true, scale: "bytes"},
 	{name: "Q4_K", bits: "nib", group: 32, min: true, super: true, scale: "bytes"},
 	{name: "Q5_K", bits: "nib1", group: 32, min: true, super: true, scale: "bytes"},
 	{name: "Q6_K", bits: "nib2", zero: 32, group: 16, super: true, signed: true, scale: "bytes"},
@@ -203,7 +203,7 @@ func (f *format) groups() int { return 32 / f.group }
 
 // quantBytes is the size of the quants of a block of 32 values and 16 rows.
 func (f *format) quantBytes() int {
-	return map[string]int{"nib": 256, "nib1": 320, "nib2": 384, "byte": 512, "two": 128, "two1": 192}[f.bits]
+	return map[string]int{"nib": 256, "nib1": 320, "nib2": 384, "byte": 512, "two": 128, "three": 192}[f.bits]
 }
 
 // scaleBytes is the size of what lies before the quants of a block: its scales and minima.
@@ -214,6 +214,9 @@ func (f *format) scaleBytes() int {
 	}
 	return n
 }
+
+// tripleAt is the line of triples that has word g in its nibbles, or -1 if the top bits of all nibbles are the word.
+func tripleAt(g int) int { return []int{0, 1, 0, 1, 2, -1, 2, -1}[g] }
 
 func (f *format) blockBytes() int { return f.scaleBytes() + f.quantBytes() }
 

@@ -159,12 +159,12 @@ func (f *function) fma(d, n, m, a vec) {
 }
 
 // shifts are by a constant, in each byte or word.
-var shifts = map[string]uint32{"ushr": 0x6f000400, "sshr": 0x4f000400, "shl": 0x4f005400, "sri": 0x6f004400}
+var shifts = map[string]uint32{"ushr": 0x6f000400, "sshr": 0x4f000400, "shl": 0x4f005400, "sli": 0x6f005400, "sri": 0x6f004400}
 
 func (f *function) shift(name, arrangement string, d, n vec, by int) {
 	size := map[string]int{"16b": 8, "4s": 32}[arrangement]
 	imm := 2*size - by
-	if name == "shl" {
+	if name == "shl" || name == "sli" {
 		imm = size + by
 	}
 	f.word(shifts[name]|uint32(imm)<<16|uint32(n)<<5|uint32(d), "%s v%d.%s, v%d.%s, #%d", name, d, arrangement, n, arrangement, by)

@@ -5,7 +5,7 @@ import "fmt"
 // format is what a generator has to know of a packed format.
 type format struct {
 	name   string
-	bits   string // "nib", "nib1", "nib2", "byte", "two", "two1"
+	bits   string // "nib", "nib1", "nib2", "byte", "two", "three"
 	table  *[16]int8
 	zero   int // the unsigned quant that means 0, once bytes and tables are signed
 	group  int
@@ -27,7 +27,7 @@ var formats = []format{
 	{name: "Q5_1", bits: "nib1", group: 32, min: true, scale: "f16"},
 	{name: "Q8_0", bits: "byte", group: 32, scale: "f16"},
 	{name: "Q2_K", bits: "two", group: 16, min: true, super: true, scale: "nibbles"},
-	{name: "Q3_K", bits: "two1", zero: 4, group: 16, super: true, signed: true, scale: "bytes"},
+	{name: "Q3_K", bits: "three", zero: 4, group: 16, super: true, signed: true, scale: "bytes"},
 	{name: "Q4_K", bits: "nib", group: 32, min: true, super: true, scale: "bytes"},
 	{name: "Q5_K", bits: "nib1", group: 32, min: true, super: true, scale: "bytes"},
 	{name: "Q6_K", bits: "nib2", zero: 32, group: 16, super: true, signed: true, scale: "bytes"},
@@ -40,7 +40,7 @@ func (f *format) groups() int { return 32 / f.group }
 
 // quantBytes is the size of the quants of a block of 32 values and 16 rows.
 func (f *format) quantBytes() int {
-	return map[string]int{"nib": 256, "nib1": 320, "nib2": 384, "byte": 512, "two": 128, "two1": 192}[f.bits]
+	return map[string]int{"nib": 256, "nib1": 320, "nib2": 384, "byte": 512, "two": 128, "three": 192}[f.bits]
 }
 
 // scaleBytes is the size of what lies before the quants of a block: its scales and minima.
@@ -137,9 +137,9 @@ func newKernel(fn *function, f *format, c int) *kernel {
 // constants loads what unpacking needs.
 func (k *kernel) constants() {
 	f := k.f
-	low := map[string]int{"nib": 0x0f, "nib1": 0x0f, "nib2": 0x0f, "byte": 0x80, "two": 3, "two1": 3}[f.bits]
+	low := map[string]int{"nib": 0x0f, "nib1": 0x0f, "nib2": 0x0f, "byte": 0x80, "two": 3, "three": 7}[f.bits]
 	k.bytes(maskLow, low)
-	if top := map[string]int{"nib1": 0x1f, "nib2": 0x3f, "two1": 7}[f.bits]; top != 0 {
+	if top := map[string]int{"nib1": 0x1f, "nib2": 0x3f}[f.bits]; top != 0 {
 		k.bytes(maskTop, top)
 	}
 	if f.table != nil {
@@ -186,9 +186,12 @@ func (k *kernel) left(d, n vec, by int) {
 func (k *kernel) word4(g int) {
 	bits := k.f.bits
 	switch bits {
+	case "three":
+		k.triple(g)
+		return
 	case "nib", "nib1", "nib2":
 		k.fetch(g % 4)
-	case "two", "two1":
+	case "two":
 		k.fetch(g / 4)
 	case "byte":
 		k.fetch(g)
@@ -200,8 +203,6 @@ func (k *kernel) word4(g int) {
 		above, by, clean = 4, 4-g, g == 7
 	case "nib2":
 		above, by, clean = 4+g/4, 4-2*(g%4), g%4 == 3
-	case "two1":
-		above, by, clean = 2, 2-g, g == 7
 	}
 	if above > 0 {
 		k.loadAll(k.u, regCursor, k.quantsAt(above))
@@ -217,14 +218,6 @@ func (k *kernel) word4(g int) {
 			k.shift("ushr", "16b", u, w, 4)
 		case bits == "two":
 			k.pair(u, w, g%4)
-		case bits == "two1":
-			k.left(u, u, by)
-			low := w
-			if g%4 > 0 {
-				low = k.t
-				k.left(low, w, -2*(g%4))
-			}
-			k.op("bit.16b", u, low, maskLow)
 		default:
 			k.left(u, u, by)
 			if g < 4 {
@@ -238,6 +231,39 @@ func (k *kernel) word4(g int) {
 		}
 		if k.f.table != nil {
 			k.op("tbl 16b {16b} 16b", u, maskTop, u)
+		}
+	}
+}
+
+// triple is word4 for triples: words of nibbles, and of what lies above three bits in the nibbles of all lines.
+func (k *kernel) triple(g int) {
+	up := g & 2 * 2
+	if g != 5 && g != 7 {
+		k.fetch(g/4*2 + g%2)
+		for j, u := range k.u {
+			from := k.w[j]
+			if up > 0 {
+				k.left(u, from, -up)
+				from = u
+			}
+			k.op("and.16b", u, from, maskLow)
+		}
+		return
+	}
+	for line := range 3 {
+		k.fetch(line)
+		for j, u := range k.u {
+			if line == 0 {
+				k.left(u, k.w[j], -up-3)
+				continue
+			}
+			k.left(k.t, k.w[j], -up-3)
+			k.shift("sli", "16b", u, k.t, line)
+		}
+	}
+	if up == 0 {
+		for _, u := range k.u {
+			k.op("and.16b", u, u, maskLow)
 		}
 	}
 }
@@ -258,6 +284,8 @@ func (k *kernel) pair(d, n vec, i int) {
 // wordsOf lists the words of a group in the order in which their lines are read once.
 func wordsOf(bits string, group, half int) []int {
 	switch {
+	case bits == "three":
+		return [][]int{{0, 2, 1, 3}, {4, 6, 5, 7}}[half]
 	case group == 16 && half == 0:
 		return []int{0, 1, 2, 3}
 	case group == 16:

@@ -20,6 +20,7 @@ func main() {
 	splitNibbles()
 	splitPairs()
 	splitBits()
+	joinTriples()
 	gatherBits()
 	splitWords()
 	unzip()
@@ -248,6 +249,45 @@ func storeSteps(w []reg.VecVirtual, dst, step reg.GPVirtual, disp int) {
 		VMOVDQU(v, Mem{Base: at, Disp: disp})
 		ADDQ(step, at)
 	}
+}
+
+func joinTriples() {
+	begin("joinTriplesAVX2", "d *byte", "makes, in their place, triples of the two lines of pairs of a block and the line of bits above them.")
+	d := param("d")
+	m0c, m33, m44, m88, mcc := mask(0x0c), mask(0x33), mask(0x44), mask(0x88), mask(0xcc)
+	for i := 0; i < lineSize; i += 32 {
+		at := func(line int) Mem { return Mem{Base: d, Disp: line*lineSize + i} }
+		p, q, h := load(at(0)), load(at(1)), load(at(2))
+		t, u, v := YMM(), YMM(), YMM()
+		VPSRLW(Imm(2), h, t)
+		VPXOR(h, t, t)
+		VPAND(m0c, t, t)
+		VPXOR(t, h, h)
+		VPSLLW(Imm(2), t, t)
+		VPXOR(t, h, h) // bits of words 0, 1, 4, 5, 2, 3, 6, 7
+		join := func(line int, from ...reg.VecVirtual) {
+			for _, v := range from[1:] {
+				VPOR(v, from[0], from[0])
+			}
+			VMOVDQU(from[0], at(line))
+		}
+		VPAND(m33, p, t)
+		VPSLLW(Imm(2), h, u)
+		VPAND(m44, u, u)
+		VPSLLW(Imm(1), q, v)
+		VPAND(m88, v, v)
+		join(0, t, u, v)
+		VPSRLW(Imm(2), p, t)
+		VPAND(m33, t, t)
+		VPSLLW(Imm(1), h, u)
+		VPAND(m44, u, u)
+		VPAND(m88, q, v)
+		join(1, t, u, v)
+		VPAND(m33, q, t)
+		VPAND(mcc, h, u)
+		join(2, t, u)
+	}
+	end()
 }
 
 func gatherBits() {
