@@ -7600,6 +7600,108 @@ inner:
 	WORD $0x3d80352f // str q15, [x9, #208]
 	WORD $0x3d803930 // str q16, [x9, #224]
 	WORD $0x3d803d31 // str q17, [x9, #240]
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
+	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
+	WORD $0x4e3c1d6f // and v15.16b, v11.16b, v28.16b
+	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
+	WORD $0x4e3c1db1 // and v17.16b, v13.16b, v28.16b
+	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
+	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
+	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
+	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
+	WORD $0x3d80412e // str q14, [x9, #256]
+	WORD $0x3d80452f // str q15, [x9, #272]
+	WORD $0x3d804930 // str q16, [x9, #288]
+	WORD $0x3d804d31 // str q17, [x9, #304]
+	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
+	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
+	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
+	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
+	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
+	WORD $0x3d80612e // str q14, [x9, #384]
+	WORD $0x3d80652f // str q15, [x9, #400]
+	WORD $0x3d806930 // str q16, [x9, #416]
+	WORD $0x3d806d31 // str q17, [x9, #432]
+	WORD $0xad412dca // ldp q10, q11, [x14, #32]
+	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
+	WORD $0x6f0d054e // ushr v14.16b, v10.16b, #3
+	WORD $0x6f0d056f // ushr v15.16b, v11.16b, #3
+	WORD $0x6f0d0590 // ushr v16.16b, v12.16b, #3
+	WORD $0x6f0d05b1 // ushr v17.16b, v13.16b, #3
+	WORD $0xad432dca // ldp q10, q11, [x14, #96]
+	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
+	WORD $0x6f0d055f // ushr v31.16b, v10.16b, #3
+	WORD $0x6f0957ee // sli v14.16b, v31.16b, #1
+	WORD $0x6f0d057f // ushr v31.16b, v11.16b, #3
+	WORD $0x6f0957ef // sli v15.16b, v31.16b, #1
+	WORD $0x6f0d059f // ushr v31.16b, v12.16b, #3
+	WORD $0x6f0957f0 // sli v16.16b, v31.16b, #1
+	WORD $0x6f0d05bf // ushr v31.16b, v13.16b, #3
+	WORD $0x6f0957f1 // sli v17.16b, v31.16b, #1
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
+	WORD $0x6f0d055f // ushr v31.16b, v10.16b, #3
+	WORD $0x6f0a57ee // sli v14.16b, v31.16b, #2
+	WORD $0x6f0d057f // ushr v31.16b, v11.16b, #3
+	WORD $0x6f0a57ef // sli v15.16b, v31.16b, #2
+	WORD $0x6f0d059f // ushr v31.16b, v12.16b, #3
+	WORD $0x6f0a57f0 // sli v16.16b, v31.16b, #2
+	WORD $0x6f0d05bf // ushr v31.16b, v13.16b, #3
+	WORD $0x6f0a57f1 // sli v17.16b, v31.16b, #2
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
+	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
+	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
+	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
+	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
+	WORD $0x3d80512e // str q14, [x9, #320]
+	WORD $0x3d80552f // str q15, [x9, #336]
+	WORD $0x3d805930 // str q16, [x9, #352]
+	WORD $0x3d805d31 // str q17, [x9, #368]
+	WORD $0xad412dca // ldp q10, q11, [x14, #32]
+	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
+	WORD $0x6f09054e // ushr v14.16b, v10.16b, #7
+	WORD $0x6f09056f // ushr v15.16b, v11.16b, #7
+	WORD $0x6f090590 // ushr v16.16b, v12.16b, #7
+	WORD $0x6f0905b1 // ushr v17.16b, v13.16b, #7
+	WORD $0xad432dca // ldp q10, q11, [x14, #96]
+	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
+	WORD $0x6f09055f // ushr v31.16b, v10.16b, #7
+	WORD $0x6f0957ee // sli v14.16b, v31.16b, #1
+	WORD $0x6f09057f // ushr v31.16b, v11.16b, #7
+	WORD $0x6f0957ef // sli v15.16b, v31.16b, #1
+	WORD $0x6f09059f // ushr v31.16b, v12.16b, #7
+	WORD $0x6f0957f0 // sli v16.16b, v31.16b, #1
+	WORD $0x6f0905bf // ushr v31.16b, v13.16b, #7
+	WORD $0x6f0957f1 // sli v17.16b, v31.16b, #1
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
+	WORD $0x6f09055f // ushr v31.16b, v10.16b, #7
+	WORD $0x6f0a57ee // sli v14.16b, v31.16b, #2
+	WORD $0x6f09057f // ushr v31.16b, v11.16b, #7
+	WORD $0x6f0a57ef // sli v15.16b, v31.16b, #2
+	WORD $0x6f09059f // ushr v31.16b, v12.16b, #7
+	WORD $0x6f0a57f0 // sli v16.16b, v31.16b, #2
+	WORD $0x6f0905bf // ushr v31.16b, v13.16b, #7
+	WORD $0x6f0a57f1 // sli v17.16b, v31.16b, #2
+	WORD $0x6e3b85ce // sub v14.16b, v14.16b, v27.16b
+	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
+	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
+	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
+	WORD $0x3d80712e // str q14, [x9, #448]
+	WORD $0x3d80752f // str q15, [x9, #464]
+	WORD $0x3d807930 // str q16, [x9, #480]
+	WORD $0x3d807d31 // str q17, [x9, #496]
 	WORD $0x3dc001ce // ldr q14, [x14]
 	WORD $0x0f08a5ca // sxtl v10.8h, v14.8b
 	WORD $0x4f08a5cc // sxtl2 v12.8h, v14.16b

@@ -17,6 +17,8 @@ import (
 //     stay below 2^14; two such sums are added, then widened, or four where quants are up to 32;
 //   - others ("wide") are made signed, their magnitudes multiplied with activations that took
 //     over their signs; sums of two stay below 2^15 as activations are never -128.
+//
+// Both halves are multiplied in one pass for one token, and by thin256 what has few bits besides.
 
 // mode256 is a tier with 256-bit registers.
 type mode256 struct {

@@ -285,7 +285,7 @@ func (k *kernel) pair(d, n vec, i int) {
 func wordsOf(bits string, group, half int) []int {
 	switch {
 	case bits == "three":
-		return [][]int{{0, 2, 1, 3}, {4, 6, 5, 7}}[half]
+		return []int{0, 2, 1, 3, 4, 6, 5, 7}[4*half:][:group/4]
 	case group == 16 && half == 0:
 		return []int{0, 1, 2, 3}
 	case group == 16:
