@@ -358,7 +358,7 @@ func (s isa) direct(format string, blocks, cols int) {
 		fetchFrom.bases = append(fetchFrom.bases, f)
 	}
 
-	// The last part of each block fetches the beginning of a block of the next call:
+	// The last part of each block fetches, by the longest way, the beginning of a block of the next call:
 	// what follows a block in memory is its neighbour, which is being read already.
 	k, rest := load64("k"), GP64()
 	MOVQ(k, rest)
@@ -408,7 +408,11 @@ func (s isa) direct(format string, blocks, cols int) {
 	for line := 0; line < unroll*size; line += 64 {
 		for r := range blocks {
 			for _, l := range ladder {
-				hints = append(hints, func() { l.hint(fetchFrom.at(r, line+l.ahead)) })
+				from := w
+				if l.ahead == ahead {
+					from = fetchFrom
+				}
+				hints = append(hints, func() { l.hint(from.at(r, line+l.ahead)) })
 			}
 		}
 	}
