@@ -6412,18 +6412,6 @@ inner0:
 	WORD $0x4f88e1e5 // sdot v5.4s, v15.16b, v8.4b[0]
 	WORD $0x4f88e206 // sdot v6.4s, v16.16b, v8.4b[0]
 	WORD $0x4f88e227 // sdot v7.4s, v17.16b, v8.4b[0]
-	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
-	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
-	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
-	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
-	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
-	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
-	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
-	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
-	WORD $0x4f88e9c4 // sdot v4.4s, v14.16b, v8.4b[2]
-	WORD $0x4f88e9e5 // sdot v5.4s, v15.16b, v8.4b[2]
-	WORD $0x4f88ea06 // sdot v6.4s, v16.16b, v8.4b[2]
-	WORD $0x4f88ea27 // sdot v7.4s, v17.16b, v8.4b[2]
 	WORD $0xad432dca // ldp q10, q11, [x14, #96]
 	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
 	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
@@ -6434,13 +6422,45 @@ inner0:
 	WORD $0x4fa8e1e5 // sdot v5.4s, v15.16b, v8.4b[1]
 	WORD $0x4fa8e206 // sdot v6.4s, v16.16b, v8.4b[1]
 	WORD $0x4fa8e227 // sdot v7.4s, v17.16b, v8.4b[1]
-	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
+	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
+	WORD $0x4e3c1d6f // and v15.16b, v11.16b, v28.16b
+	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
+	WORD $0x4e3c1db1 // and v17.16b, v13.16b, v28.16b
+	WORD $0x4f88e9c4 // sdot v4.4s, v14.16b, v8.4b[2]
+	WORD $0x4f88e9e5 // sdot v5.4s, v15.16b, v8.4b[2]
+	WORD $0x4f88ea06 // sdot v6.4s, v16.16b, v8.4b[2]
+	WORD $0x4f88ea27 // sdot v7.4s, v17.16b, v8.4b[2]
+	WORD $0xad412dca // ldp q10, q11, [x14, #32]
+	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
+	WORD $0x6f0d054e // ushr v14.16b, v10.16b, #3
+	WORD $0x6f0d056f // ushr v15.16b, v11.16b, #3
+	WORD $0x6f0d0590 // ushr v16.16b, v12.16b, #3
+	WORD $0x6f0d05b1 // ushr v17.16b, v13.16b, #3
+	WORD $0xad432dca // ldp q10, q11, [x14, #96]
+	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
+	WORD $0x6f0d055f // ushr v31.16b, v10.16b, #3
+	WORD $0x6f0957ee // sli v14.16b, v31.16b, #1
+	WORD $0x6f0d057f // ushr v31.16b, v11.16b, #3
+	WORD $0x6f0957ef // sli v15.16b, v31.16b, #1
+	WORD $0x6f0d059f // ushr v31.16b, v12.16b, #3
+	WORD $0x6f0957f0 // sli v16.16b, v31.16b, #1
+	WORD $0x6f0d05bf // ushr v31.16b, v13.16b, #3
+	WORD $0x6f0957f1 // sli v17.16b, v31.16b, #1
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
+	WORD $0x6f0d055f // ushr v31.16b, v10.16b, #3
+	WORD $0x6f0a57ee // sli v14.16b, v31.16b, #2
+	WORD $0x6f0d057f // ushr v31.16b, v11.16b, #3
+	WORD $0x6f0a57ef // sli v15.16b, v31.16b, #2
+	WORD $0x6f0d059f // ushr v31.16b, v12.16b, #3
+	WORD $0x6f0a57f0 // sli v16.16b, v31.16b, #2
+	WORD $0x6f0d05bf // ushr v31.16b, v13.16b, #3
+	WORD $0x6f0a57f1 // sli v17.16b, v31.16b, #2
 	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
-	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
 	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
-	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
 	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
-	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
 	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
 	WORD $0x4fa8e9c4 // sdot v4.4s, v14.16b, v8.4b[3]
 	WORD $0x4fa8e9e5 // sdot v5.4s, v15.16b, v8.4b[3]
@@ -6480,16 +6500,36 @@ inner0:
 	WORD $0x4e0407e5 // dup v5.4s, v31.s[0]
 	WORD $0x4e0407e6 // dup v6.4s, v31.s[0]
 	WORD $0x4e0407e7 // dup v7.4s, v31.s[0]
-	WORD $0xad452dca // ldp q10, q11, [x14, #160]
-	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
-	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
-	WORD $0x4e3c1d6f // and v15.16b, v11.16b, v28.16b
-	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
-	WORD $0x4e3c1db1 // and v17.16b, v13.16b, v28.16b
+	WORD $0xad412dca // ldp q10, q11, [x14, #32]
+	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
+	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
 	WORD $0x4f89e1c4 // sdot v4.4s, v14.16b, v9.4b[0]
 	WORD $0x4f89e1e5 // sdot v5.4s, v15.16b, v9.4b[0]
 	WORD $0x4f89e206 // sdot v6.4s, v16.16b, v9.4b[0]
 	WORD $0x4f89e227 // sdot v7.4s, v17.16b, v9.4b[0]
+	WORD $0xad432dca // ldp q10, q11, [x14, #96]
+	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
+	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
+	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
+	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
+	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
+	WORD $0x6f0c0590 // ushr v16.16b, v12.16b, #4
+	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
+	WORD $0x4fa9e1c4 // sdot v4.4s, v14.16b, v9.4b[1]
+	WORD $0x4fa9e1e5 // sdot v5.4s, v15.16b, v9.4b[1]
+	WORD $0x4fa9e206 // sdot v6.4s, v16.16b, v9.4b[1]
+	WORD $0x4fa9e227 // sdot v7.4s, v17.16b, v9.4b[1]
+	WORD $0xad452dca // ldp q10, q11, [x14, #160]
+	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
 	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
 	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
 	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
@@ -6502,40 +6542,6 @@ inner0:
 	WORD $0x4f89e9e5 // sdot v5.4s, v15.16b, v9.4b[2]
 	WORD $0x4f89ea06 // sdot v6.4s, v16.16b, v9.4b[2]
 	WORD $0x4f89ea27 // sdot v7.4s, v17.16b, v9.4b[2]
-	WORD $0xad412dca // ldp q10, q11, [x14, #32]
-	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
-	WORD $0x6f0d054e // ushr v14.16b, v10.16b, #3
-	WORD $0x6f0d056f // ushr v15.16b, v11.16b, #3
-	WORD $0x6f0d0590 // ushr v16.16b, v12.16b, #3
-	WORD $0x6f0d05b1 // ushr v17.16b, v13.16b, #3
-	WORD $0xad432dca // ldp q10, q11, [x14, #96]
-	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
-	WORD $0x6f0d055f // ushr v31.16b, v10.16b, #3
-	WORD $0x6f0957ee // sli v14.16b, v31.16b, #1
-	WORD $0x6f0d057f // ushr v31.16b, v11.16b, #3
-	WORD $0x6f0957ef // sli v15.16b, v31.16b, #1
-	WORD $0x6f0d059f // ushr v31.16b, v12.16b, #3
-	WORD $0x6f0957f0 // sli v16.16b, v31.16b, #1
-	WORD $0x6f0d05bf // ushr v31.16b, v13.16b, #3
-	WORD $0x6f0957f1 // sli v17.16b, v31.16b, #1
-	WORD $0xad452dca // ldp q10, q11, [x14, #160]
-	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
-	WORD $0x6f0d055f // ushr v31.16b, v10.16b, #3
-	WORD $0x6f0a57ee // sli v14.16b, v31.16b, #2
-	WORD $0x6f0d057f // ushr v31.16b, v11.16b, #3
-	WORD $0x6f0a57ef // sli v15.16b, v31.16b, #2
-	WORD $0x6f0d059f // ushr v31.16b, v12.16b, #3
-	WORD $0x6f0a57f0 // sli v16.16b, v31.16b, #2
-	WORD $0x6f0d05bf // ushr v31.16b, v13.16b, #3
-	WORD $0x6f0a57f1 // sli v17.16b, v31.16b, #2
-	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
-	WORD $0x4e3c1def // and v15.16b, v15.16b, v28.16b
-	WORD $0x4e3c1e10 // and v16.16b, v16.16b, v28.16b
-	WORD $0x4e3c1e31 // and v17.16b, v17.16b, v28.16b
-	WORD $0x4fa9e1c4 // sdot v4.4s, v14.16b, v9.4b[1]
-	WORD $0x4fa9e1e5 // sdot v5.4s, v15.16b, v9.4b[1]
-	WORD $0x4fa9e206 // sdot v6.4s, v16.16b, v9.4b[1]
-	WORD $0x4fa9e227 // sdot v7.4s, v17.16b, v9.4b[1]
 	WORD $0xad412dca // ldp q10, q11, [x14, #32]
 	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
 	WORD $0x6f09054e // ushr v14.16b, v10.16b, #7
@@ -6681,22 +6687,6 @@ inner0:
 	WORD $0x4f92e32d // sdot v13.4s, v25.16b, v18.4b[0]
 	WORD $0x4f92e34e // sdot v14.4s, v26.16b, v18.4b[0]
 	WORD $0x4f92e36f // sdot v15.4s, v27.16b, v18.4b[0]
-	WORD $0x6f0c0698 // ushr v24.16b, v20.16b, #4
-	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
-	WORD $0x6f0c06b9 // ushr v25.16b, v21.16b, #4
-	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
-	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
-	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x6f0c06fb // ushr v27.16b, v23.16b, #4
-	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
-	WORD $0x4f90eb08 // sdot v8.4s, v24.16b, v16.4b[2]
-	WORD $0x4f90eb29 // sdot v9.4s, v25.16b, v16.4b[2]
-	WORD $0x4f90eb4a // sdot v10.4s, v26.16b, v16.4b[2]
-	WORD $0x4f90eb6b // sdot v11.4s, v27.16b, v16.4b[2]
-	WORD $0x4f92eb0c // sdot v12.4s, v24.16b, v18.4b[2]
-	WORD $0x4f92eb2d // sdot v13.4s, v25.16b, v18.4b[2]
-	WORD $0x4f92eb4e // sdot v14.4s, v26.16b, v18.4b[2]
-	WORD $0x4f92eb6f // sdot v15.4s, v27.16b, v18.4b[2]
 	WORD $0xad4355d4 // ldp q20, q21, [x14, #96]
 	WORD $0xad445dd6 // ldp q22, q23, [x14, #128]
 	WORD $0x4e3c1e98 // and v24.16b, v20.16b, v28.16b
@@ -6711,13 +6701,49 @@ inner0:
 	WORD $0x4fb2e32d // sdot v13.4s, v25.16b, v18.4b[1]
 	WORD $0x4fb2e34e // sdot v14.4s, v26.16b, v18.4b[1]
 	WORD $0x4fb2e36f // sdot v15.4s, v27.16b, v18.4b[1]
-	WORD $0x6f0c0698 // ushr v24.16b, v20.16b, #4
+	WORD $0xad4555d4 // ldp q20, q21, [x14, #160]
+	WORD $0xad465dd6 // ldp q22, q23, [x14, #192]
+	WORD $0x4e3c1e98 // and v24.16b, v20.16b, v28.16b
+	WORD $0x4e3c1eb9 // and v25.16b, v21.16b, v28.16b
+	WORD $0x4e3c1eda // and v26.16b, v22.16b, v28.16b
+	WORD $0x4e3c1efb // and v27.16b, v23.16b, v28.16b
+	WORD $0x4f90eb08 // sdot v8.4s, v24.16b, v16.4b[2]
+	WORD $0x4f90eb29 // sdot v9.4s, v25.16b, v16.4b[2]
+	WORD $0x4f90eb4a // sdot v10.4s, v26.16b, v16.4b[2]
+	WORD $0x4f90eb6b // sdot v11.4s, v27.16b, v16.4b[2]
+	WORD $0x4f92eb0c // sdot v12.4s, v24.16b, v18.4b[2]
+	WORD $0x4f92eb2d // sdot v13.4s, v25.16b, v18.4b[2]
+	WORD $0x4f92eb4e // sdot v14.4s, v26.16b, v18.4b[2]
+	WORD $0x4f92eb6f // sdot v15.4s, v27.16b, v18.4b[2]
+	WORD $0xad4155d4 // ldp q20, q21, [x14, #32]
+	WORD $0xad425dd6 // ldp q22, q23, [x14, #64]
+	WORD $0x6f0d0698 // ushr v24.16b, v20.16b, #3
+	WORD $0x6f0d06b9 // ushr v25.16b, v21.16b, #3
+	WORD $0x6f0d06da // ushr v26.16b, v22.16b, #3
+	WORD $0x6f0d06fb // ushr v27.16b, v23.16b, #3
+	WORD $0xad4355d4 // ldp q20, q21, [x14, #96]
+	WORD $0xad445dd6 // ldp q22, q23, [x14, #128]
+	WORD $0x6f0d069f // ushr v31.16b, v20.16b, #3
+	WORD $0x6f0957f8 // sli v24.16b, v31.16b, #1
+	WORD $0x6f0d06bf // ushr v31.16b, v21.16b, #3
+	WORD $0x6f0957f9 // sli v25.16b, v31.16b, #1
+	WORD $0x6f0d06df // ushr v31.16b, v22.16b, #3
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f0d06ff // ushr v31.16b, v23.16b, #3
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4555d4 // ldp q20, q21, [x14, #160]
+	WORD $0xad465dd6 // ldp q22, q23, [x14, #192]
+	WORD $0x6f0d069f // ushr v31.16b, v20.16b, #3
+	WORD $0x6f0a57f8 // sli v24.16b, v31.16b, #2
+	WORD $0x6f0d06bf // ushr v31.16b, v21.16b, #3
+	WORD $0x6f0a57f9 // sli v25.16b, v31.16b, #2
+	WORD $0x6f0d06df // ushr v31.16b, v22.16b, #3
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f0d06ff // ushr v31.16b, v23.16b, #3
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
 	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
-	WORD $0x6f0c06b9 // ushr v25.16b, v21.16b, #4
 	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
-	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
 	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x6f0c06fb // ushr v27.16b, v23.16b, #4
 	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4fb0eb08 // sdot v8.4s, v24.16b, v16.4b[3]
 	WORD $0x4fb0eb29 // sdot v9.4s, v25.16b, v16.4b[3]
@@ -6785,12 +6811,16 @@ inner0:
 	WORD $0x4e0c07ed // dup v13.4s, v31.s[1]
 	WORD $0x4e0c07ee // dup v14.4s, v31.s[1]
 	WORD $0x4e0c07ef // dup v15.4s, v31.s[1]
-	WORD $0xad4555d4 // ldp q20, q21, [x14, #160]
-	WORD $0xad465dd6 // ldp q22, q23, [x14, #192]
-	WORD $0x4e3c1e98 // and v24.16b, v20.16b, v28.16b
-	WORD $0x4e3c1eb9 // and v25.16b, v21.16b, v28.16b
-	WORD $0x4e3c1eda // and v26.16b, v22.16b, v28.16b
-	WORD $0x4e3c1efb // and v27.16b, v23.16b, v28.16b
+	WORD $0xad4155d4 // ldp q20, q21, [x14, #32]
+	WORD $0xad425dd6 // ldp q22, q23, [x14, #64]
+	WORD $0x6f0c0698 // ushr v24.16b, v20.16b, #4
+	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
+	WORD $0x6f0c06b9 // ushr v25.16b, v21.16b, #4
+	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
+	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c06fb // ushr v27.16b, v23.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f91e308 // sdot v8.4s, v24.16b, v17.4b[0]
 	WORD $0x4f91e329 // sdot v9.4s, v25.16b, v17.4b[0]
 	WORD $0x4f91e34a // sdot v10.4s, v26.16b, v17.4b[0]
@@ -6799,6 +6829,26 @@ inner0:
 	WORD $0x4f93e32d // sdot v13.4s, v25.16b, v19.4b[0]
 	WORD $0x4f93e34e // sdot v14.4s, v26.16b, v19.4b[0]
 	WORD $0x4f93e36f // sdot v15.4s, v27.16b, v19.4b[0]
+	WORD $0xad4355d4 // ldp q20, q21, [x14, #96]
+	WORD $0xad445dd6 // ldp q22, q23, [x14, #128]
+	WORD $0x6f0c0698 // ushr v24.16b, v20.16b, #4
+	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
+	WORD $0x6f0c06b9 // ushr v25.16b, v21.16b, #4
+	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
+	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c06fb // ushr v27.16b, v23.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
+	WORD $0x4fb1e308 // sdot v8.4s, v24.16b, v17.4b[1]
+	WORD $0x4fb1e329 // sdot v9.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb1e34a // sdot v10.4s, v26.16b, v17.4b[1]
+	WORD $0x4fb1e36b // sdot v11.4s, v27.16b, v17.4b[1]
+	WORD $0x4fb3e30c // sdot v12.4s, v24.16b, v19.4b[1]
+	WORD $0x4fb3e32d // sdot v13.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb3e34e // sdot v14.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb3e36f // sdot v15.4s, v27.16b, v19.4b[1]
+	WORD $0xad4555d4 // ldp q20, q21, [x14, #160]
+	WORD $0xad465dd6 // ldp q22, q23, [x14, #192]
 	WORD $0x6f0c0698 // ushr v24.16b, v20.16b, #4
 	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
 	WORD $0x6f0c06b9 // ushr v25.16b, v21.16b, #4
@@ -6815,44 +6865,6 @@ inner0:
 	WORD $0x4f93eb2d // sdot v13.4s, v25.16b, v19.4b[2]
 	WORD $0x4f93eb4e // sdot v14.4s, v26.16b, v19.4b[2]
 	WORD $0x4f93eb6f // sdot v15.4s, v27.16b, v19.4b[2]
-	WORD $0xad4155d4 // ldp q20, q21, [x14, #32]
-	WORD $0xad425dd6 // ldp q22, q23, [x14, #64]
-	WORD $0x6f0d0698 // ushr v24.16b, v20.16b, #3
-	WORD $0x6f0d06b9 // ushr v25.16b, v21.16b, #3
-	WORD $0x6f0d06da // ushr v26.16b, v22.16b, #3
-	WORD $0x6f0d06fb // ushr v27.16b, v23.16b, #3
-	WORD $0xad4355d4 // ldp q20, q21, [x14, #96]
-	WORD $0xad445dd6 // ldp q22, q23, [x14, #128]
-	WORD $0x6f0d069f // ushr v31.16b, v20.16b, #3
-	WORD $0x6f0957f8 // sli v24.16b, v31.16b, #1
-	WORD $0x6f0d06bf // ushr v31.16b, v21.16b, #3
-	WORD $0x6f0957f9 // sli v25.16b, v31.16b, #1
-	WORD $0x6f0d06df // ushr v31.16b, v22.16b, #3
-	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
-	WORD $0x6f0d06ff // ushr v31.16b, v23.16b, #3
-	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
-	WORD $0xad4555d4 // ldp q20, q21, [x14, #160]
-	WORD $0xad465dd6 // ldp q22, q23, [x14, #192]
-	WORD $0x6f0d069f // ushr v31.16b, v20.16b, #3
-	WORD $0x6f0a57f8 // sli v24.16b, v31.16b, #2
-	WORD $0x6f0d06bf // ushr v31.16b, v21.16b, #3
-	WORD $0x6f0a57f9 // sli v25.16b, v31.16b, #2
-	WORD $0x6f0d06df // ushr v31.16b, v22.16b, #3
-	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
-	WORD $0x6f0d06ff // ushr v31.16b, v23.16b, #3
-	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
-	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
-	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
-	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
-	WORD $0x4fb1e308 // sdot v8.4s, v24.16b, v17.4b[1]
-	WORD $0x4fb1e329 // sdot v9.4s, v25.16b, v17.4b[1]
-	WORD $0x4fb1e34a // sdot v10.4s, v26.16b, v17.4b[1]
-	WORD $0x4fb1e36b // sdot v11.4s, v27.16b, v17.4b[1]
-	WORD $0x4fb3e30c // sdot v12.4s, v24.16b, v19.4b[1]
-	WORD $0x4fb3e32d // sdot v13.4s, v25.16b, v19.4b[1]
-	WORD $0x4fb3e34e // sdot v14.4s, v26.16b, v19.4b[1]
-	WORD $0x4fb3e36f // sdot v15.4s, v27.16b, v19.4b[1]
 	WORD $0xad4155d4 // ldp q20, q21, [x14, #32]
 	WORD $0xad425dd6 // ldp q22, q23, [x14, #64]
 	WORD $0x6f090698 // ushr v24.16b, v20.16b, #7
@@ -7030,18 +7042,6 @@ inner0:
 	WORD $0x4f94e36d // sdot v13.4s, v27.16b, v20.4b[0]
 	WORD $0x4f96e34e // sdot v14.4s, v26.16b, v22.4b[0]
 	WORD $0x4f96e36f // sdot v15.4s, v27.16b, v22.4b[0]
-	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
-	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
-	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
-	WORD $0x4f90eb48 // sdot v8.4s, v26.16b, v16.4b[2]
-	WORD $0x4f90eb69 // sdot v9.4s, v27.16b, v16.4b[2]
-	WORD $0x4f92eb4a // sdot v10.4s, v26.16b, v18.4b[2]
-	WORD $0x4f92eb6b // sdot v11.4s, v27.16b, v18.4b[2]
-	WORD $0x4f94eb4c // sdot v12.4s, v26.16b, v20.4b[2]
-	WORD $0x4f94eb6d // sdot v13.4s, v27.16b, v20.4b[2]
-	WORD $0x4f96eb4e // sdot v14.4s, v26.16b, v22.4b[2]
-	WORD $0x4f96eb6f // sdot v15.4s, v27.16b, v22.4b[2]
 	WORD $0xad4365d8 // ldp q24, q25, [x14, #96]
 	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
 	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
@@ -7053,9 +7053,31 @@ inner0:
 	WORD $0x4fb4e36d // sdot v13.4s, v27.16b, v20.4b[1]
 	WORD $0x4fb6e34e // sdot v14.4s, v26.16b, v22.4b[1]
 	WORD $0x4fb6e36f // sdot v15.4s, v27.16b, v22.4b[1]
-	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
+	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
+	WORD $0x4f90eb48 // sdot v8.4s, v26.16b, v16.4b[2]
+	WORD $0x4f90eb69 // sdot v9.4s, v27.16b, v16.4b[2]
+	WORD $0x4f92eb4a // sdot v10.4s, v26.16b, v18.4b[2]
+	WORD $0x4f92eb6b // sdot v11.4s, v27.16b, v18.4b[2]
+	WORD $0x4f94eb4c // sdot v12.4s, v26.16b, v20.4b[2]
+	WORD $0x4f94eb6d // sdot v13.4s, v27.16b, v20.4b[2]
+	WORD $0x4f96eb4e // sdot v14.4s, v26.16b, v22.4b[2]
+	WORD $0x4f96eb6f // sdot v15.4s, v27.16b, v22.4b[2]
+	WORD $0xad4165d8 // ldp q24, q25, [x14, #32]
+	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
+	WORD $0x6f0d073b // ushr v27.16b, v25.16b, #3
+	WORD $0xad4365d8 // ldp q24, q25, [x14, #96]
+	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
+	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
 	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
 	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4fb0eb48 // sdot v8.4s, v26.16b, v16.4b[3]
 	WORD $0x4fb0eb69 // sdot v9.4s, v27.16b, v16.4b[3]
@@ -7112,9 +7134,11 @@ inner0:
 	WORD $0x4e1407ed // dup v13.4s, v31.s[2]
 	WORD $0x4e1c07ee // dup v14.4s, v31.s[3]
 	WORD $0x4e1c07ef // dup v15.4s, v31.s[3]
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
-	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
+	WORD $0xad4165d8 // ldp q24, q25, [x14, #32]
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f91e348 // sdot v8.4s, v26.16b, v17.4b[0]
 	WORD $0x4f91e369 // sdot v9.4s, v27.16b, v17.4b[0]
 	WORD $0x4f93e34a // sdot v10.4s, v26.16b, v19.4b[0]
@@ -7123,6 +7147,20 @@ inner0:
 	WORD $0x4f95e36d // sdot v13.4s, v27.16b, v21.4b[0]
 	WORD $0x4f97e34e // sdot v14.4s, v26.16b, v23.4b[0]
 	WORD $0x4f97e36f // sdot v15.4s, v27.16b, v23.4b[0]
+	WORD $0xad4365d8 // ldp q24, q25, [x14, #96]
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
+	WORD $0x4fb1e348 // sdot v8.4s, v26.16b, v17.4b[1]
+	WORD $0x4fb1e369 // sdot v9.4s, v27.16b, v17.4b[1]
+	WORD $0x4fb3e34a // sdot v10.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb3e36b // sdot v11.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb5e34c // sdot v12.4s, v26.16b, v21.4b[1]
+	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb7e34e // sdot v14.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb7e36f // sdot v15.4s, v27.16b, v23.4b[1]
+	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
 	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
 	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
 	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
@@ -7135,29 +7173,6 @@ inner0:
 	WORD $0x4f95eb6d // sdot v13.4s, v27.16b, v21.4b[2]
 	WORD $0x4f97eb4e // sdot v14.4s, v26.16b, v23.4b[2]
 	WORD $0x4f97eb6f // sdot v15.4s, v27.16b, v23.4b[2]
-	WORD $0xad4165d8 // ldp q24, q25, [x14, #32]
-	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
-	WORD $0x6f0d073b // ushr v27.16b, v25.16b, #3
-	WORD $0xad4365d8 // ldp q24, q25, [x14, #96]
-	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
-	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
-	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
-	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
-	WORD $0xad4565d8 // ldp q24, q25, [x14, #160]
-	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
-	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
-	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
-	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
-	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
-	WORD $0x4fb1e348 // sdot v8.4s, v26.16b, v17.4b[1]
-	WORD $0x4fb1e369 // sdot v9.4s, v27.16b, v17.4b[1]
-	WORD $0x4fb3e34a // sdot v10.4s, v26.16b, v19.4b[1]
-	WORD $0x4fb3e36b // sdot v11.4s, v27.16b, v19.4b[1]
-	WORD $0x4fb5e34c // sdot v12.4s, v26.16b, v21.4b[1]
-	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
-	WORD $0x4fb7e34e // sdot v14.4s, v26.16b, v23.4b[1]
-	WORD $0x4fb7e36f // sdot v15.4s, v27.16b, v23.4b[1]
 	WORD $0xad4165d8 // ldp q24, q25, [x14, #32]
 	WORD $0x6f09071a // ushr v26.16b, v24.16b, #7
 	WORD $0x6f09073b // ushr v27.16b, v25.16b, #7
@@ -7291,18 +7306,6 @@ inner1:
 	WORD $0x4f94e36d // sdot v13.4s, v27.16b, v20.4b[0]
 	WORD $0x4f96e34e // sdot v14.4s, v26.16b, v22.4b[0]
 	WORD $0x4f96e36f // sdot v15.4s, v27.16b, v22.4b[0]
-	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
-	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
-	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
-	WORD $0x4f90eb48 // sdot v8.4s, v26.16b, v16.4b[2]
-	WORD $0x4f90eb69 // sdot v9.4s, v27.16b, v16.4b[2]
-	WORD $0x4f92eb4a // sdot v10.4s, v26.16b, v18.4b[2]
-	WORD $0x4f92eb6b // sdot v11.4s, v27.16b, v18.4b[2]
-	WORD $0x4f94eb4c // sdot v12.4s, v26.16b, v20.4b[2]
-	WORD $0x4f94eb6d // sdot v13.4s, v27.16b, v20.4b[2]
-	WORD $0x4f96eb4e // sdot v14.4s, v26.16b, v22.4b[2]
-	WORD $0x4f96eb6f // sdot v15.4s, v27.16b, v22.4b[2]
 	WORD $0xad4465d8 // ldp q24, q25, [x14, #128]
 	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
 	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
@@ -7314,9 +7317,31 @@ inner1:
 	WORD $0x4fb4e36d // sdot v13.4s, v27.16b, v20.4b[1]
 	WORD $0x4fb6e34e // sdot v14.4s, v26.16b, v22.4b[1]
 	WORD $0x4fb6e36f // sdot v15.4s, v27.16b, v22.4b[1]
-	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0xad4665d8 // ldp q24, q25, [x14, #192]
+	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
+	WORD $0x4f90eb48 // sdot v8.4s, v26.16b, v16.4b[2]
+	WORD $0x4f90eb69 // sdot v9.4s, v27.16b, v16.4b[2]
+	WORD $0x4f92eb4a // sdot v10.4s, v26.16b, v18.4b[2]
+	WORD $0x4f92eb6b // sdot v11.4s, v27.16b, v18.4b[2]
+	WORD $0x4f94eb4c // sdot v12.4s, v26.16b, v20.4b[2]
+	WORD $0x4f94eb6d // sdot v13.4s, v27.16b, v20.4b[2]
+	WORD $0x4f96eb4e // sdot v14.4s, v26.16b, v22.4b[2]
+	WORD $0x4f96eb6f // sdot v15.4s, v27.16b, v22.4b[2]
+	WORD $0xad4265d8 // ldp q24, q25, [x14, #64]
+	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
+	WORD $0x6f0d073b // ushr v27.16b, v25.16b, #3
+	WORD $0xad4465d8 // ldp q24, q25, [x14, #128]
+	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
+	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
+	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
+	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
+	WORD $0xad4665d8 // ldp q24, q25, [x14, #192]
+	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
+	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
+	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
+	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
 	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
 	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4fb0eb48 // sdot v8.4s, v26.16b, v16.4b[3]
 	WORD $0x4fb0eb69 // sdot v9.4s, v27.16b, v16.4b[3]
@@ -7373,9 +7398,11 @@ inner1:
 	WORD $0x4e1407ed // dup v13.4s, v31.s[2]
 	WORD $0x4e1c07ee // dup v14.4s, v31.s[3]
 	WORD $0x4e1c07ef // dup v15.4s, v31.s[3]
-	WORD $0xad4665d8 // ldp q24, q25, [x14, #192]
-	WORD $0x4e3c1f1a // and v26.16b, v24.16b, v28.16b
-	WORD $0x4e3c1f3b // and v27.16b, v25.16b, v28.16b
+	WORD $0xad4265d8 // ldp q24, q25, [x14, #64]
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
 	WORD $0x4f91e348 // sdot v8.4s, v26.16b, v17.4b[0]
 	WORD $0x4f91e369 // sdot v9.4s, v27.16b, v17.4b[0]
 	WORD $0x4f93e34a // sdot v10.4s, v26.16b, v19.4b[0]
@@ -7384,6 +7411,20 @@ inner1:
 	WORD $0x4f95e36d // sdot v13.4s, v27.16b, v21.4b[0]
 	WORD $0x4f97e34e // sdot v14.4s, v26.16b, v23.4b[0]
 	WORD $0x4f97e36f // sdot v15.4s, v27.16b, v23.4b[0]
+	WORD $0xad4465d8 // ldp q24, q25, [x14, #128]
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
+	WORD $0x4fb1e348 // sdot v8.4s, v26.16b, v17.4b[1]
+	WORD $0x4fb1e369 // sdot v9.4s, v27.16b, v17.4b[1]
+	WORD $0x4fb3e34a // sdot v10.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb3e36b // sdot v11.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb5e34c // sdot v12.4s, v26.16b, v21.4b[1]
+	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb7e34e // sdot v14.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb7e36f // sdot v15.4s, v27.16b, v23.4b[1]
+	WORD $0xad4665d8 // ldp q24, q25, [x14, #192]
 	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
 	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
 	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
@@ -7396,29 +7437,6 @@ inner1:
 	WORD $0x4f95eb6d // sdot v13.4s, v27.16b, v21.4b[2]
 	WORD $0x4f97eb4e // sdot v14.4s, v26.16b, v23.4b[2]
 	WORD $0x4f97eb6f // sdot v15.4s, v27.16b, v23.4b[2]
-	WORD $0xad4265d8 // ldp q24, q25, [x14, #64]
-	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
-	WORD $0x6f0d073b // ushr v27.16b, v25.16b, #3
-	WORD $0xad4465d8 // ldp q24, q25, [x14, #128]
-	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
-	WORD $0x6f0957fa // sli v26.16b, v31.16b, #1
-	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
-	WORD $0x6f0957fb // sli v27.16b, v31.16b, #1
-	WORD $0xad4665d8 // ldp q24, q25, [x14, #192]
-	WORD $0x6f0d071f // ushr v31.16b, v24.16b, #3
-	WORD $0x6f0a57fa // sli v26.16b, v31.16b, #2
-	WORD $0x6f0d073f // ushr v31.16b, v25.16b, #3
-	WORD $0x6f0a57fb // sli v27.16b, v31.16b, #2
-	WORD $0x4e3c1f5a // and v26.16b, v26.16b, v28.16b
-	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
-	WORD $0x4fb1e348 // sdot v8.4s, v26.16b, v17.4b[1]
-	WORD $0x4fb1e369 // sdot v9.4s, v27.16b, v17.4b[1]
-	WORD $0x4fb3e34a // sdot v10.4s, v26.16b, v19.4b[1]
-	WORD $0x4fb3e36b // sdot v11.4s, v27.16b, v19.4b[1]
-	WORD $0x4fb5e34c // sdot v12.4s, v26.16b, v21.4b[1]
-	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
-	WORD $0x4fb7e34e // sdot v14.4s, v26.16b, v23.4b[1]
-	WORD $0x4fb7e36f // sdot v15.4s, v27.16b, v23.4b[1]
 	WORD $0xad4265d8 // ldp q24, q25, [x14, #64]
 	WORD $0x6f09071a // ushr v26.16b, v24.16b, #7
 	WORD $0x6f09073b // ushr v27.16b, v25.16b, #7
@@ -7566,10 +7584,10 @@ inner:
 	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
 	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
 	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80212e // str q14, [x9, #128]
-	WORD $0x3d80252f // str q15, [x9, #144]
-	WORD $0x3d802930 // str q16, [x9, #160]
-	WORD $0x3d802d31 // str q17, [x9, #176]
+	WORD $0x3d80412e // str q14, [x9, #256]
+	WORD $0x3d80452f // str q15, [x9, #272]
+	WORD $0x3d804930 // str q16, [x9, #288]
+	WORD $0x3d804d31 // str q17, [x9, #304]
 	WORD $0xad432dca // ldp q10, q11, [x14, #96]
 	WORD $0xad4435cc // ldp q12, q13, [x14, #128]
 	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
@@ -7596,10 +7614,10 @@ inner:
 	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
 	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
 	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80312e // str q14, [x9, #192]
-	WORD $0x3d80352f // str q15, [x9, #208]
-	WORD $0x3d803930 // str q16, [x9, #224]
-	WORD $0x3d803d31 // str q17, [x9, #240]
+	WORD $0x3d80512e // str q14, [x9, #320]
+	WORD $0x3d80552f // str q15, [x9, #336]
+	WORD $0x3d805930 // str q16, [x9, #352]
+	WORD $0x3d805d31 // str q17, [x9, #368]
 	WORD $0xad452dca // ldp q10, q11, [x14, #160]
 	WORD $0xad4635cc // ldp q12, q13, [x14, #192]
 	WORD $0x4e3c1d4e // and v14.16b, v10.16b, v28.16b
@@ -7610,10 +7628,10 @@ inner:
 	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
 	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
 	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80412e // str q14, [x9, #256]
-	WORD $0x3d80452f // str q15, [x9, #272]
-	WORD $0x3d804930 // str q16, [x9, #288]
-	WORD $0x3d804d31 // str q17, [x9, #304]
+	WORD $0x3d80212e // str q14, [x9, #128]
+	WORD $0x3d80252f // str q15, [x9, #144]
+	WORD $0x3d802930 // str q16, [x9, #160]
+	WORD $0x3d802d31 // str q17, [x9, #176]
 	WORD $0x6f0c054e // ushr v14.16b, v10.16b, #4
 	WORD $0x4e3c1dce // and v14.16b, v14.16b, v28.16b
 	WORD $0x6f0c056f // ushr v15.16b, v11.16b, #4
@@ -7664,10 +7682,10 @@ inner:
 	WORD $0x6e3b85ef // sub v15.16b, v15.16b, v27.16b
 	WORD $0x6e3b8610 // sub v16.16b, v16.16b, v27.16b
 	WORD $0x6e3b8631 // sub v17.16b, v17.16b, v27.16b
-	WORD $0x3d80512e // str q14, [x9, #320]
-	WORD $0x3d80552f // str q15, [x9, #336]
-	WORD $0x3d805930 // str q16, [x9, #352]
-	WORD $0x3d805d31 // str q17, [x9, #368]
+	WORD $0x3d80312e // str q14, [x9, #192]
+	WORD $0x3d80352f // str q15, [x9, #208]
+	WORD $0x3d803930 // str q16, [x9, #224]
+	WORD $0x3d803d31 // str q17, [x9, #240]
 	WORD $0xad412dca // ldp q10, q11, [x14, #32]
 	WORD $0xad4235cc // ldp q12, q13, [x14, #64]
 	WORD $0x6f09054e // ushr v14.16b, v10.16b, #7

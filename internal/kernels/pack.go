@@ -134,16 +134,14 @@ func (p *packing) superBlock() {
 		for i := range 4 {
 			p.subScales(4*i, x[i*lineSize:])
 		}
-		p.pairs(x[4*lineSize:], 0)
+		p.pairs(x[4*lineSize:], 0, 4, 1)
 	case "Q3_K":
 		p.halves(p.dst, 108, 0)
 		p.words(x[:], 0, 27, 0)
 		p.scales3K(x[24*lineSize:])
-		p.pairs(x[8*lineSize:], 0)
+		p.pairs(x[8*lineSize:], 0, 1, 2)
 		p.bits(x[:], 2*lineSize)
-		for b := range 8 {
-			p.tier.joinTriples(p.quants(b))
-		}
+		p.tier.joinTriples(p.dst[p.quantsAt(0):], p.l.blockSize(p.f))
 	case "Q4_K":
 		p.halves(p.dst, 0, 0)
 		p.halves(p.dst[32:], 2, 0x8000)
@@ -165,7 +163,7 @@ func (p *packing) superBlock() {
 				p.tier.splitNibbles(p.quants(4*half+k), p.quants(4*half+k+2), x[(2*half+k)*8*lineSize:])
 			}
 		}
-		p.pairs(x[32*lineSize:], 4*lineSize)
+		p.pairs(x[32*lineSize:], 4*lineSize, 4, 1)
 		for i := range 4 {
 			p.subScales(4*i, x[(48+i)*lineSize:])
 		}
@@ -267,19 +265,20 @@ func splitNibbles(low, high, x []byte) {
 }
 
 // pairs makes the lines of bit pairs of 8 blocks, at byte at of their quants. In x are 8 words
-// for each four blocks, pair k of a word being of the k-th of them.
-func (p *packing) pairs(x []byte, at int) {
+// for each four blocks, pair k of a word being of the k-th of them. The words of a block's first line begin with 0, those
+// of its second line with second, and lie apart words apart.
+func (p *packing) pairs(x []byte, at, second, apart int) {
 	for line := range 4 {
 		dst := p.dst[p.quantsAt(line/2*4)+at+line%2*lineSize:]
-		p.tier.splitPairs(dst, p.l.blockSize(p.f), x[4*line*lineSize:])
+		p.tier.splitPairs(dst, p.l.blockSize(p.f), x[(line/2*8+line%2*second)*lineSize:], apart*lineSize)
 	}
 }
 
-// splitPairs makes lines, step bytes apart, of the bit pairs of 4 lines of words.
-func splitPairs(dst []byte, step int, x []byte) {
-	x = x[:4*lineSize]
+// splitPairs makes lines, step bytes apart, of the bit pairs of 4 lines of words, which lie apart bytes apart.
+func splitPairs(dst []byte, step int, x []byte, apart int) {
+	x = x[:3*apart+lineSize]
 	for i := 0; i < lineSize; i += 8 {
-		w0, w1, w2, w3 := getWord(x[i:]), getWord(x[lineSize+i:]), getWord(x[2*lineSize+i:]), getWord(x[3*lineSize+i:])
+		w0, w1, w2, w3 := getWord(x[i:]), getWord(x[apart+i:]), getWord(x[2*apart+i:]), getWord(x[3*apart+i:])
 		w0, w2 = exchange(w0, w2, 4, 0x0f)
 		w1, w3 = exchange(w1, w3, 4, 0x0f)
 		w0, w1 = exchange(w0, w1, 2, 0x33)
@@ -320,16 +319,17 @@ func splitBits(dst []byte, step int, x []byte) {
 	}
 }
 
-// joinTriples makes, in their place, triples of the two lines of pairs of a block and the line of bits above them.
-func joinTriples(d []byte) {
-	d = d[:3*lineSize]
-	for i := 0; i < lineSize; i += 8 {
-		p, q, h := getWord(d[i:]), getWord(d[lineSize+i:]), getWord(d[2*lineSize+i:])
-		t := (h>>2 ^ h) & (0x0c * each)
-		h ^= t ^ t<<2 // bits of words 0, 1, 4, 5, 2, 3, 6, 7
-		putWord(d[i:], p&(0x33*each)|h<<2&(0x44*each)|q<<1&(0x88*each))
-		putWord(d[lineSize+i:], p>>2&(0x33*each)|h<<1&(0x44*each)|q&(0x88*each))
-		putWord(d[2*lineSize+i:], q&(0x33*each)|h&(0xcc*each))
+// joinTriples makes, in their place, triples of the lines of 8 blocks, which lie step bytes apart: pairs of words 0, 2, 4 and 6, pairs of
+// the others, and bits.
+func joinTriples(dst []byte, step int) {
+	for b := range 8 {
+		d := dst[b*step:][:3*lineSize]
+		for i := 0; i < lineSize; i += 8 {
+			even, odd, h := getWord(d[i:]), getWord(d[lineSize+i:]), getWord(d[2*lineSize+i:])
+			putWord(d[i:], even&(0x33*each)|h<<2&(0x44*each)|odd<<1&(0x88*each))
+			putWord(d[lineSize+i:], odd&(0xbb*each)|h<<1&(0x44*each))
+			putWord(d[2*lineSize+i:], even>>2&(0x33*each)|h&(0xcc*each))
+		}
 	}
 }
 

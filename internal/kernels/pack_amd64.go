@@ -19,20 +19,20 @@ func halvesAVX2(dst *byte, src *byte, stride int, flip uint16)
 //go:noescape
 func splitNibblesAVX2(low *byte, high *byte, x *byte)
 
-// splitPairsAVX2 makes lines, step bytes apart, of the bit pairs of 4 lines of words.
+// splitPairsAVX2 makes lines, step bytes apart, of the bit pairs of 4 lines of words, which lie apart bytes apart.
 //
 //go:noescape
-func splitPairsAVX2(dst *byte, step int, x *byte)
+func splitPairsAVX2(dst *byte, step int, x *byte, apart int)
 
 // splitBitsAVX2 makes lines, step bytes apart, of the bits of 8 lines of words.
 //
 //go:noescape
 func splitBitsAVX2(dst *byte, step int, x *byte)
 
-// joinTriplesAVX2 makes, in their place, triples of the two lines of pairs of a block and the line of bits above them.
+// joinTriplesAVX2 makes, in their place, triples of the lines of 8 blocks, which lie step bytes apart: pairs of words 0, 2, 4 and 6, pairs of the others, and bits.
 //
 //go:noescape
-func joinTriplesAVX2(d *byte)
+func joinTriplesAVX2(dst *byte, step int)
 
 // gatherBitsAVX2 makes bit i of byte j of each word what was bit 4i+j.
 //

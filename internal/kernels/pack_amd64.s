@@ -223,18 +223,20 @@ TEXT ·splitNibblesAVX2(SB), NOSPLIT, $0-24
 DATA pack0f<>+0(SB)/4, $0x0f0f0f0f
 GLOBL pack0f<>(SB), RODATA|NOPTR, $4
 
-// func splitPairsAVX2(dst *byte, step int, x *byte)
+// func splitPairsAVX2(dst *byte, step int, x *byte, apart int)
 // Requires: AVX, AVX2
-TEXT ·splitPairsAVX2(SB), NOSPLIT, $0-24
+TEXT ·splitPairsAVX2(SB), NOSPLIT, $0-32
 	MOVQ         dst+0(FP), AX
 	MOVQ         step+8(FP), CX
 	MOVQ         x+16(FP), DX
+	MOVQ         apart+24(FP), BX
+	LEAQ         (BX)(BX*2), SI
 	VPBROADCASTD pack0f<>+0(SB), Y0
 	VPBROADCASTD pack33<>+0(SB), Y1
 	VMOVDQU      (DX), Y2
-	VMOVDQU      64(DX), Y3
-	VMOVDQU      128(DX), Y4
-	VMOVDQU      192(DX), Y5
+	VMOVDQU      (DX)(BX*1), Y3
+	VMOVDQU      (DX)(BX*2), Y4
+	VMOVDQU      (DX)(SI*1), Y5
 	VPSRLW       $0x04, Y2, Y6
 	VPXOR        Y4, Y6, Y6
 	VPAND        Y0, Y6, Y6
@@ -259,19 +261,19 @@ TEXT ·splitPairsAVX2(SB), NOSPLIT, $0-24
 	VPXOR        Y6, Y5, Y5
 	VPSLLW       $0x02, Y6, Y6
 	VPXOR        Y6, Y4, Y4
-	MOVQ         AX, BX
-	VMOVDQU      Y2, (BX)
-	ADDQ         CX, BX
-	VMOVDQU      Y3, (BX)
-	ADDQ         CX, BX
-	VMOVDQU      Y4, (BX)
-	ADDQ         CX, BX
-	VMOVDQU      Y5, (BX)
-	ADDQ         CX, BX
+	MOVQ         AX, DI
+	VMOVDQU      Y2, (DI)
+	ADDQ         CX, DI
+	VMOVDQU      Y3, (DI)
+	ADDQ         CX, DI
+	VMOVDQU      Y4, (DI)
+	ADDQ         CX, DI
+	VMOVDQU      Y5, (DI)
+	ADDQ         CX, DI
 	VMOVDQU      32(DX), Y2
-	VMOVDQU      96(DX), Y3
-	VMOVDQU      160(DX), Y4
-	VMOVDQU      224(DX), Y5
+	VMOVDQU      32(DX)(BX*1), Y3
+	VMOVDQU      32(DX)(BX*2), Y4
+	VMOVDQU      32(DX)(SI*1), Y5
 	VPSRLW       $0x04, Y2, Y6
 	VPXOR        Y4, Y6, Y6
 	VPAND        Y0, Y6, Y6
@@ -518,84 +520,75 @@ TEXT ·splitBitsAVX2(SB), NOSPLIT, $0-24
 DATA pack55<>+0(SB)/4, $0x55555555
 GLOBL pack55<>(SB), RODATA|NOPTR, $4
 
-// func joinTriplesAVX2(d *byte)
+// func joinTriplesAVX2(dst *byte, step int)
 // Requires: AVX, AVX2
-TEXT ·joinTriplesAVX2(SB), NOSPLIT, $0-8
-	MOVQ         d+0(FP), AX
-	VPBROADCASTD pack0c<>+0(SB), Y0
-	VPBROADCASTD pack33<>+0(SB), Y1
-	VPBROADCASTD pack44<>+0(SB), Y2
-	VPBROADCASTD pack88<>+0(SB), Y3
+TEXT ·joinTriplesAVX2(SB), NOSPLIT, $0-16
+	MOVQ         dst+0(FP), AX
+	MOVQ         step+8(FP), CX
+	VPBROADCASTD pack33<>+0(SB), Y0
+	VPBROADCASTD pack44<>+0(SB), Y1
+	VPBROADCASTD pack88<>+0(SB), Y2
+	VPBROADCASTD packbb<>+0(SB), Y3
 	VPBROADCASTD packcc<>+0(SB), Y4
-	VMOVDQU      (AX), Y5
-	VMOVDQU      64(AX), Y6
-	VMOVDQU      128(AX), Y7
-	VPSRLW       $0x02, Y7, Y8
-	VPXOR        Y7, Y8, Y8
-	VPAND        Y0, Y8, Y8
-	VPXOR        Y8, Y7, Y7
-	VPSLLW       $0x02, Y8, Y8
-	VPXOR        Y8, Y7, Y7
-	VPAND        Y1, Y5, Y8
-	VPSLLW       $0x02, Y7, Y9
-	VPAND        Y2, Y9, Y9
-	VPSLLW       $0x01, Y6, Y10
-	VPAND        Y3, Y10, Y10
-	VPOR         Y9, Y8, Y8
-	VPOR         Y10, Y8, Y8
-	VMOVDQU      Y8, (AX)
-	VPSRLW       $0x02, Y5, Y8
-	VPAND        Y1, Y8, Y8
-	VPSLLW       $0x01, Y7, Y9
-	VPAND        Y2, Y9, Y9
-	VPAND        Y3, Y6, Y10
-	VPOR         Y9, Y8, Y8
-	VPOR         Y10, Y8, Y8
-	VMOVDQU      Y8, 64(AX)
-	VPAND        Y1, Y6, Y8
-	VPAND        Y4, Y7, Y9
-	VPOR         Y9, Y8, Y8
-	VMOVDQU      Y8, 128(AX)
-	VMOVDQU      32(AX), Y5
-	VMOVDQU      96(AX), Y6
-	VMOVDQU      160(AX), Y7
-	VPSRLW       $0x02, Y7, Y8
-	VPXOR        Y7, Y8, Y8
-	VPAND        Y0, Y8, Y8
-	VPXOR        Y8, Y7, Y7
-	VPSLLW       $0x02, Y8, Y8
-	VPXOR        Y8, Y7, Y7
-	VPAND        Y1, Y5, Y8
-	VPSLLW       $0x02, Y7, Y0
-	VPAND        Y2, Y0, Y0
-	VPSLLW       $0x01, Y6, Y9
-	VPAND        Y3, Y9, Y9
-	VPOR         Y0, Y8, Y8
-	VPOR         Y9, Y8, Y8
-	VMOVDQU      Y8, 32(AX)
-	VPSRLW       $0x02, Y5, Y8
-	VPAND        Y1, Y8, Y8
-	VPSLLW       $0x01, Y7, Y0
-	VPAND        Y2, Y0, Y0
-	VPAND        Y3, Y6, Y9
-	VPOR         Y0, Y8, Y8
-	VPOR         Y9, Y8, Y8
-	VMOVDQU      Y8, 96(AX)
-	VPAND        Y1, Y6, Y8
-	VPAND        Y4, Y7, Y0
-	VPOR         Y0, Y8, Y8
-	VMOVDQU      Y8, 160(AX)
+	MOVQ         $0x00000008, DX
+
+loop:
+	VMOVDQU (AX), Y5
+	VMOVDQU 64(AX), Y6
+	VMOVDQU 128(AX), Y7
+	VPAND   Y0, Y5, Y8
+	VPSLLW  $0x02, Y7, Y9
+	VPAND   Y1, Y9, Y9
+	VPSLLW  $0x01, Y6, Y10
+	VPAND   Y2, Y10, Y10
+	VPOR    Y9, Y8, Y8
+	VPOR    Y10, Y8, Y8
+	VMOVDQU Y8, (AX)
+	VPAND   Y3, Y6, Y8
+	VPSLLW  $0x01, Y7, Y9
+	VPAND   Y1, Y9, Y9
+	VPOR    Y9, Y8, Y8
+	VMOVDQU Y8, 64(AX)
+	VPSRLW  $0x02, Y5, Y8
+	VPAND   Y0, Y8, Y8
+	VPAND   Y4, Y7, Y9
+	VPOR    Y9, Y8, Y8
+	VMOVDQU Y8, 128(AX)
+	VMOVDQU 32(AX), Y5
+	VMOVDQU 96(AX), Y6
+	VMOVDQU 160(AX), Y7
+	VPAND   Y0, Y5, Y8
+	VPSLLW  $0x02, Y7, Y9
+	VPAND   Y1, Y9, Y9
+	VPSLLW  $0x01, Y6, Y10
+	VPAND   Y2, Y10, Y10
+	VPOR    Y9, Y8, Y8
+	VPOR    Y10, Y8, Y8
+	VMOVDQU Y8, 32(AX)
+	VPAND   Y3, Y6, Y8
+	VPSLLW  $0x01, Y7, Y9
+	VPAND   Y1, Y9, Y9
+	VPOR    Y9, Y8, Y8
+	VMOVDQU Y8, 96(AX)
+	VPSRLW  $0x02, Y5, Y8
+	VPAND   Y0, Y8, Y8
+	VPAND   Y4, Y7, Y9
+	VPOR    Y9, Y8, Y8
+	VMOVDQU Y8, 160(AX)
+	ADDQ    CX, AX
+	DECQ    DX
+	JNZ     loop
 	VZEROUPPER
 	RET
-
-DATA pack0c<>+0(SB)/4, $0x0c0c0c0c
-GLOBL pack0c<>(SB), RODATA|NOPTR, $4
 
 DATA pack44<>+0(SB)/4, $0x44444444
 GLOBL pack44<>(SB), RODATA|NOPTR, $4
 
 DATA pack88<>+0(SB)/4, $0x88888888
 GLOBL pack88<>(SB), RODATA|NOPTR, $4
+
+DATA packbb<>+0(SB)/4, $0xbbbbbbbb
+GLOBL packbb<>(SB), RODATA|NOPTR, $4
 
 DATA packcc<>+0(SB)/4, $0xcccccccc
 GLOBL packcc<>(SB), RODATA|NOPTR, $4

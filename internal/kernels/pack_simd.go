@@ -33,13 +33,13 @@ func (t Tier) splitNibbles(low, high, x []byte) {
 	splitNibblesAVX2(&low[0], &high[0], &x[0])
 }
 
-func (t Tier) splitPairs(dst []byte, step int, x []byte) {
+func (t Tier) splitPairs(dst []byte, step int, x []byte, apart int) {
 	if t == Generic {
-		splitPairs(dst, step, x)
+		splitPairs(dst, step, x, apart)
 		return
 	}
-	_, _ = dst[3*step+lineSize-1], x[4*lineSize-1]
-	splitPairsAVX2(&dst[0], step, &x[0])
+	_, _ = dst[3*step+lineSize-1], x[3*apart+lineSize-1]
+	splitPairsAVX2(&dst[0], step, &x[0], apart)
 }
 
 func (t Tier) splitBits(dst []byte, step int, x []byte) {
@@ -51,13 +51,13 @@ func (t Tier) splitBits(dst []byte, step int, x []byte) {
 	splitBitsAVX2(&dst[0], step, &x[0])
 }
 
-func (t Tier) joinTriples(d []byte) {
+func (t Tier) joinTriples(dst []byte, step int) {
 	if t == Generic {
-		joinTriples(d)
+		joinTriples(dst, step)
 		return
 	}
-	_ = d[3*lineSize-1]
-	joinTriplesAVX2(&d[0])
+	_ = dst[7*step+3*lineSize-1]
+	joinTriplesAVX2(&dst[0], step)
 }
 
 func (t Tier) gatherBits(dst, line []byte) {

@@ -38,8 +38,8 @@ const PackedRows = 16
 // words 0 to 3 and whose high nibbles are words 4 to 7 (nibbles; numbers of levels in the
 // table formats); or 2 words, in which bit pair i is word i and word 4+i (pairs). Two bits above nibbles
 // follow as the latter do, a single bit above nibbles in one word of which bit i is word i. Or they are
-// 3 words (triples), of which nibbles 0 and 1 have the three bits of words 0 and 2, of 1 and 3, and of 4 and 6;
-// their fourth bits are bits 0, 1 and 2 of words 5 and 7.
+// 3 words with words 0 to 2 in the lower three bits of low nibbles and words 4 to 6 in those of high nibbles; the top bits
+// of nibbles are bits 0, 1 and 2 of words 3 and 7 (triples).
 type Packed struct {
 	Format *quant.Format
 	In     int // values of a row
@@ -276,11 +276,11 @@ func (l *packedLayout) unpackQuants(q *[BlockSize]int8, d []byte, r int) {
 
 // triple returns word g of a block of triples.
 func triple(word func(line int) uint32, g int) uint32 {
-	nibble := func(line int) uint32 { return word(line) >> (g & 2 * 2) & 0x0f0f0f0f }
-	if g == 5 || g == 7 {
+	nibble := func(line int) uint32 { return word(line) >> (g >> 2 * 4) & 0x0f0f0f0f }
+	if g&3 == 3 {
 		return nibble(0)>>3&0x01010101 | nibble(1)>>2&0x02020202 | nibble(2)>>1&0x04040404
 	}
-	return nibble(g>>2*2+g&1) & 0x07070707
+	return nibble(g&3) & 0x07070707
 }
 
 // GetRow writes row r as float32 into the first In values of dst, the same values that

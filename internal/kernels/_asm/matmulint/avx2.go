@@ -184,9 +184,9 @@ func (l *lanes256) word(g int, dst reg.VecPhysical) {
 		shifted(at(g/4), g%4*2, dst)
 		op("VPAND", bytes256[0x03], dst, dst)
 	case "three":
-		up := g & 2 * 2
-		if line := tripleAt(g); line >= 0 {
-			shifted(at(line), up, dst)
+		up := g / 4 * 4
+		if g%4 < 3 {
+			shifted(at(g%4), up, dst)
 			op("VPAND", bytes256[0x07], dst, dst)
 			break
 		}

@@ -241,13 +241,13 @@ func (u *weights512) quants() {
 	case "two":
 		pairs()
 	case "three":
-		for i, words := range [][2]int{{0, 2}, {1, 3}, {4, 6}} {
-			op("VPANDD", at(i), u.low, u.w[words[0]])
-			op("VPSRLD", imm(4), at(i), u.w[words[1]])
-			op("VPANDD", u.w[words[1]], u.low, u.w[words[1]])
+		for i := range 3 {
+			op("VPANDD", at(i), u.low, u.w[i])
+			op("VPSRLD", imm(4), at(i), u.w[4+i])
+			op("VPANDD", u.w[4+i], u.low, u.w[4+i])
 		}
 		// Of the top bits of nibbles, each mask keeps those that have come together.
-		low, high := u.w[5], u.w[7]
+		low, high := u.w[3], u.w[7]
 		op("VPSRLD", imm(3), at(0), low)
 		for i, mask := range []reg.VecPhysical{u.high, u.table} {
 			op("VPSRLD", imm(2-i), at(1+i), u.tmp)

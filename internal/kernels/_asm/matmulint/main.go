@@ -215,9 +215,6 @@ func (f *format) scaleBytes() int {
 	return n
 }
 
-// tripleAt is the line of triples that has word g in its nibbles, or -1 if the top bits of all nibbles are the word.
-func tripleAt(g int) int { return []int{0, 1, 0, 1, 2, -1, 2, -1}[g] }
-
 func (f *format) blockBytes() int { return f.scaleBytes() + f.quantBytes() }
 
 // headBytes is the size of the scales of a super-block.

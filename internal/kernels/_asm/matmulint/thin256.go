@@ -9,14 +9,16 @@ import (
 )
 
 // thin256 multiplies row blocks of 2 or 3 bits a quant, which take longer to unpack than memory takes to yield them, with
-// one token. It does both halves at once, so that an activation that was broadcast is used twice, and shifts no more than it must:
-// quants that lie too high by as much as others are shifted when their products have been added.
+// one token. It does both halves at once, so that an activation that was broadcast is used twice, and shifts as little as it can:
+// pairs that lie 2 bits too high are multiplied where they are, and the sum of their products is shifted.
 type thin256 struct {
-	mode                            mode256
-	f                               *format
-	acc, sums, d, dmin, line, above [2]reg.VecPhysical // by half
-	act, tmp                        reg.VecPhysical
-	low, high                       reg.VecPhysical // masks of a quant in line and in above
+	mode                      mode256
+	f                         *format
+	acc, d, dmin, line, above [2]reg.VecPhysical    // by half
+	sums                      [2][2]reg.VecPhysical // by group and half
+	act, tmp                  reg.VecPhysical
+	begun                     [2]bool         // whether sums of a group have a product
+	low, high                 reg.VecPhysical // masks of quants: the lowest bits of a nibble, and those of pairs above them
 }
 
 // thin says whether a format has a thin256.
@@ -28,15 +30,16 @@ var regScales = regConst
 func thinVec256(mode mode256, f *format) {
 	product(fmt.Sprintf("vec%s%sx1", mode.name, f.name), productParams, "multiplies packed weights with the activations of 1 tokens.")
 	pair := func(i int) [2]reg.VecPhysical { return [2]reg.VecPhysical(ymm[i:]) }
-	k := &thin256{mode: mode, f: f, acc: pair(0), sums: pair(2), d: pair(4), dmin: pair(6), line: pair(8), above: pair(10),
-		act: ymm[12], tmp: ymm[13], low: ymm[14], high: ymm[15]}
+	k := &thin256{mode: mode, f: f, acc: pair(0), d: pair(2), line: pair(4), above: pair(6), act: ymm[8], tmp: ymm[9], low: ymm[10]}
 	if f.bits == "two" {
+		k.sums, k.dmin, k.high = [2][2]reg.VecPhysical{pair(11), pair(11)}, pair(13), ymm[15]
 		op("VMOVDQU", bytes256[0x03], k.low)
 		op("VMOVDQU", bytes256[0x0c], k.high)
 		op("LEAQ", build.AllocLocal(64+24), regScales) // the stack is aligned to 8 bytes
 		op("ADDQ", imm(31), regScales)
 		op("ANDQ", operand.I8(-32), regScales)
 	} else {
+		k.sums = [2][2]reg.VecPhysical{pair(11), pair(13)}
 		op("VMOVDQU", bytes256[0x07], k.low)
 	}
 	rowLoop(func() {
@@ -46,8 +49,10 @@ func thinVec256(mode mode256, f *format) {
 		firstRecord(f.group)
 		blockLoop(f, k.head, func() {
 			fetching(regW, f.blockBytes(), func() {
-				for h := range f.groups() {
-					k.group(h)
+				if f.bits == "two" {
+					k.pairs()
+				} else {
+					k.triples()
 				}
 			})
 			op("ADDQ", operand.U32(f.blockBytes()), regW)
@@ -73,14 +78,136 @@ func (k *thin256) head() {
 	op("ADDQ", operand.U32(k.f.headBytes()), regW)
 }
 
-// group multiplies a group of 16 values.
-func (k *thin256) group(h int) {
-	if k.f.scale == "nibbles" {
+// pairs multiplies a block of pairs, group by group.
+func (k *thin256) pairs() {
+	for h := range 2 {
 		k.nibbles(h)
+		k.start(h)
+		for r := range 2 {
+			op("VMOVDQU", k.quants(h, r), k.line[r])
+			op("VPSRLD", imm(4), k.line[r], k.above[r])
+		}
+		k.dots(h, k.line, k.high, 1)
+		k.dots(h, k.above, k.high, 3)
+		for _, s := range k.sums[h] {
+			if k.mode.vnni {
+				op("VPSRAD", imm(2), s, s)
+			} else {
+				op("VPSRAW", imm(2), s, s)
+			}
+		}
+		k.dots(h, k.line, k.low, 0)
+		k.dots(h, k.above, k.low, 2)
+		k.add(h)
 	}
-	k.products(h)
+}
+
+// triples multiplies a block of triples, whose lines have a word of both groups. The fourth line is that of the top bits of the others.
+func (k *thin256) triples() {
+	k.start(0)
+	k.start(1)
+	for i := range 4 {
+		for r, line := range k.line {
+			if i < 3 {
+				op("VMOVDQU", k.quants(i, r), line)
+			} else {
+				k.topBits(r)
+			}
+			op("VPSRLD", imm(4), line, k.above[r])
+		}
+		k.dots(0, k.line, k.low, i)
+		k.dots(1, k.above, k.low, i)
+	}
+	k.add(0)
+	k.add(1)
+}
+
+// quants is where line i lies.
+func (k *thin256) quants(i, half int) operand.Mem { return mem(regW, k.f.scaleBytes()+64*i+32*half) }
+
+// topBits joins the top bits of nibbles.
+func (k *thin256) topBits(half int) {
+	for i := range 3 {
+		t := k.tmp
+		if i == 0 {
+			t = k.line[half]
+		}
+		op("VMOVDQU", k.quants(i, half), t)
+		op("VPSRLD", imm(3-i), t, t)
+		op("VPAND", bytes256[0x11<<i], t, t)
+		if i > 0 {
+			op("VPOR", t, k.line[half], k.line[half])
+		}
+	}
+}
+
+// nibbles brings sub-scales and minima of all rows into words of 16 bits. Read as floats, those are subnormal, n * 2^-24,
+// and need no conversion of integers; minima stay where they are, 4 bits higher.
+func (k *thin256) nibbles(h int) {
+	scales, minima := k.act, k.tmp
+	op("VPMOVZXBW", mem(regW, 16*h), scales)
+	op("VPAND", words256[0xf0], scales, minima)
+	op("VPAND", words256[0x0f], scales, scales)
+	op("VMOVDQU", scales, mem(regScales, 0))
+	op("VMOVDQU", minima, mem(regScales, 32))
+}
+
+// start sets the sums of group h to what makes up for the zero point, where dots adds to them at once.
+func (k *thin256) start(h int) {
+	k.begun[h] = k.mode.vnni
+	if !k.mode.vnni {
+		return
+	}
+	for _, s := range k.sums[h] {
+		if k.f.zero == 0 {
+			op("VPXOR", s, s, s)
+		} else {
+			op("VPBROADCASTD", recInit(1, 0, 16, h), s)
+			op("VPSRAD", imm(5), s, s)
+		}
+	}
+}
+
+// dots adds the products of word g of group h, which lies under a mask.
+func (k *thin256) dots(h int, from [2]reg.VecPhysical, mask reg.VecPhysical, g int) {
+	op("VPBROADCASTD", recQuant(1, 0).Offset(16*h+4*g), k.act)
+	for r, s := range k.sums[h] {
+		op("VPAND", from[r], mask, k.tmp)
+		switch {
+		case k.mode.vnni:
+			dpbusd(k.act, k.tmp, s)
+		case !k.begun[h]:
+			op("VPMADDUBSW", k.act, k.tmp, s)
+		default:
+			op("VPMADDUBSW", k.act, k.tmp, k.tmp)
+			op("VPADDW", k.tmp, s, s)
+		}
+	}
+	k.begun[h] = true
+}
+
+// widen makes the sums of group h those of 32 bits.
+func (k *thin256) widen(h int) {
+	for _, s := range k.sums[h] {
+		op("VPMADDWD", ones256, s, s)
+	}
+	if k.f.zero == 0 {
+		return
+	}
+	op("VPBROADCASTD", recInit(1, 0, 16, h), k.act)
+	op("VPSRAD", imm(5), k.act, k.act)
+	for _, s := range k.sums[h] {
+		op("VPADDD", k.act, s, s)
+	}
+}
+
+// add adds the sums of group h, times scales, and the minima to the results.
+func (k *thin256) add(h int) {
+	if !k.mode.vnni {
+		k.widen(h)
+	}
 	op("VBROADCASTSS", recScale(1, 0), k.act)
-	for r, s := range k.sums {
+	for r, s := range k.sums[h] {
 		scale := k.line[r]
 		if k.f.scale == "nibbles" {
 			op("VCVTPH2PS", mem(regScales, 16*r), scale)
@@ -102,112 +229,5 @@ func (k *thin256) group(h int) {
 		op("VCVTPH2PS", mem(regScales, 32+16*r), minimum)
 		op("VMULPS", k.dmin[r], minimum, minimum)
 		op("VFMADD231PS", k.act, minimum, a)
-	}
-}
-
-// nibbles brings sub-scales and minima of all rows into words of 16 bits. Read as floats, those are subnormal, n * 2^-24,
-// and need no conversion of integers; minima stay where they are, 4 bits higher.
-func (k *thin256) nibbles(h int) {
-	scales, minima := k.act, k.tmp
-	op("VPMOVZXBW", mem(regW, 16*h), scales)
-	op("VPAND", words256[0xf0], scales, minima)
-	op("VPAND", words256[0x0f], scales, scales)
-	op("VMOVDQU", scales, mem(regScales, 0))
-	op("VMOVDQU", minima, mem(regScales, 32))
-}
-
-// products makes the sums of a group.
-func (k *thin256) products(h int) {
-	for _, s := range k.sums {
-		if k.mode.vnni && k.f.zero == 0 {
-			op("VPXOR", s, s, s)
-		}
-	}
-	if k.mode.vnni && k.f.zero != 0 {
-		k.zero(h)
-		for _, s := range k.sums {
-			op("VMOVDQU", k.act, s)
-		}
-	}
-	switch k.f.bits {
-	case "two":
-		k.fetch(h)
-		k.dots(k.line, k.high, 4*h+1, true)
-		k.dots(k.above, k.high, 4*h+3, false)
-		for _, s := range k.sums {
-			if k.mode.vnni {
-				op("VPSRAD", imm(2), s, s)
-			} else {
-				op("VPSRAW", imm(2), s, s)
-			}
-		}
-		k.dots(k.line, k.low, 4*h, false)
-		k.dots(k.above, k.low, 4*h+2, false)
-	case "three":
-		for i := range 2 {
-			k.fetch(2*h + i)
-			k.dots(k.line, k.low, 4*h+i, i == 0)
-			k.dots(k.above, k.low, 4*h+i+2, false)
-		}
-	}
-	if k.mode.vnni {
-		return
-	}
-	for _, s := range k.sums {
-		op("VPMADDWD", ones256, s, s)
-	}
-	if k.f.zero != 0 {
-		k.zero(h)
-		for _, s := range k.sums {
-			op("VPADDD", k.act, s, s)
-		}
-	}
-}
-
-// zero brings what makes up for the zero point, 4, to act.
-func (k *thin256) zero(h int) {
-	op("VPBROADCASTD", recInit(1, 0, 16, h), k.act)
-	op("VPSRAD", imm(5), k.act, k.act)
-}
-
-// fetch brings line i of quants into registers, and 4 bits further down. Of triples there are three; the fourth is that of the top bits of
-// their nibbles.
-func (k *thin256) fetch(i int) {
-	for r, line := range k.line {
-		at := func(i int) operand.Mem { return mem(regW, k.f.scaleBytes()+64*i+32*r) }
-		if i < 3 {
-			op("VMOVDQU", at(i), line)
-		} else {
-			for i := range 3 {
-				t := k.tmp
-				if i == 0 {
-					t = line
-				}
-				op("VMOVDQU", at(i), t)
-				op("VPSRLD", imm(3-i), t, t)
-				op("VPAND", bytes256[0x11<<i], t, t)
-				if i > 0 {
-					op("VPOR", t, line, line)
-				}
-			}
-		}
-		op("VPSRLD", imm(4), line, k.above[r])
-	}
-}
-
-// dots adds the products of word g of the block, or makes the first of them.
-func (k *thin256) dots(from [2]reg.VecPhysical, mask reg.VecPhysical, g int, first bool) {
-	op("VPBROADCASTD", recQuant(1, 0).Offset(4*g), k.act)
-	for r, s := range k.sums {
-		op("VPAND", from[r], mask, k.tmp)
-		switch {
-		case k.mode.vnni:
-			dpbusd(k.act, k.tmp, s)
-		case first:
-			op("VPMADDUBSW", k.act, k.tmp, s)
-		default:
-			op("VPMADDUBSW", k.act, k.tmp, k.tmp)
-			op("VPADDW", k.tmp, s, s)
-		}
 	}
 }

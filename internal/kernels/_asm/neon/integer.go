@@ -237,9 +237,9 @@ func (k *kernel) word4(g int) {
 
 // triple is word4 for triples: words of nibbles, and of what lies above three bits in the nibbles of all lines.
 func (k *kernel) triple(g int) {
-	up := g & 2 * 2
-	if g != 5 && g != 7 {
-		k.fetch(g/4*2 + g%2)
+	up := g / 4 * 4
+	if g%4 < 3 {
+		k.fetch(g % 4)
 		for j, u := range k.u {
 			from := k.w[j]
 			if up > 0 {
@@ -284,8 +284,6 @@ func (k *kernel) pair(d, n vec, i int) {
 // wordsOf lists the words of a group in the order in which their lines are read once.
 func wordsOf(bits string, group, half int) []int {
 	switch {
-	case bits == "three":
-		return []int{0, 2, 1, 3, 4, 6, 5, 7}[4*half:][:group/4]
 	case group == 16 && half == 0:
 		return []int{0, 1, 2, 3}
 	case group == 16:

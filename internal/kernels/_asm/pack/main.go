@@ -201,13 +201,14 @@ func exchange(a, b reg.VecVirtual, n uint64, mask reg.VecVirtual) {
 }
 
 func splitPairs() {
-	begin("splitPairsAVX2", "dst *byte, step int, x *byte", "makes lines, step bytes apart, of the bit pairs of 4 lines of words.")
-	dst, step, x := param("dst"), param("step"), param("x")
+	begin("splitPairsAVX2", "dst *byte, step int, x *byte, apart int", "makes lines, step bytes apart, of the bit pairs of 4 lines of words, which lie apart bytes apart.")
+	dst, step := param("dst"), param("step")
+	x := newRows(param("x"), param("apart"))
 	m4, m2 := mask(0x0f), mask(0x33)
 	for i := 0; i < lineSize; i += 32 {
 		var w [4]reg.VecVirtual
 		for g := range w {
-			w[g] = load(Mem{Base: x, Disp: g*lineSize + i})
+			w[g] = load(x.at(g).Offset(i))
 		}
 		exchange(w[0], w[2], 4, m4)
 		exchange(w[1], w[3], 4, m4)
@@ -252,41 +253,37 @@ func storeSteps(w []reg.VecVirtual, dst, step reg.GPVirtual, disp int) {
 }
 
 func joinTriples() {
-	begin("joinTriplesAVX2", "d *byte", "makes, in their place, triples of the two lines of pairs of a block and the line of bits above them.")
-	d := param("d")
-	m0c, m33, m44, m88, mcc := mask(0x0c), mask(0x33), mask(0x44), mask(0x88), mask(0xcc)
+	begin("joinTriplesAVX2", "dst *byte, step int",
+		"makes, in their place, triples of the lines of 8 blocks, which lie step bytes apart: pairs of words 0, 2, 4 and 6, pairs of the others, and bits.")
+	dst, step, n := param("dst"), param("step"), GP64()
+	m33, m44, m88, mbb, mcc := mask(0x33), mask(0x44), mask(0x88), mask(0xbb), mask(0xcc)
+	MOVQ(U32(8), n)
+	Label("loop")
 	for i := 0; i < lineSize; i += 32 {
-		at := func(line int) Mem { return Mem{Base: d, Disp: line*lineSize + i} }
-		p, q, h := load(at(0)), load(at(1)), load(at(2))
+		at := func(line int) Mem { return Mem{Base: dst, Disp: line*lineSize + i} }
+		even, odd, h := load(at(0)), load(at(1)), load(at(2))
 		t, u, v := YMM(), YMM(), YMM()
-		VPSRLW(Imm(2), h, t)
-		VPXOR(h, t, t)
-		VPAND(m0c, t, t)
-		VPXOR(t, h, h)
-		VPSLLW(Imm(2), t, t)
-		VPXOR(t, h, h) // bits of words 0, 1, 4, 5, 2, 3, 6, 7
-		join := func(line int, from ...reg.VecVirtual) {
-			for _, v := range from[1:] {
-				VPOR(v, from[0], from[0])
-			}
-			VMOVDQU(from[0], at(line))
-		}
-		VPAND(m33, p, t)
+		VPAND(m33, even, t)
 		VPSLLW(Imm(2), h, u)
 		VPAND(m44, u, u)
-		VPSLLW(Imm(1), q, v)
+		VPSLLW(Imm(1), odd, v)
 		VPAND(m88, v, v)
-		join(0, t, u, v)
-		VPSRLW(Imm(2), p, t)
-		VPAND(m33, t, t)
+		VPOR(u, t, t)
+		VPOR(v, t, t)
+		VMOVDQU(t, at(0))
+		VPAND(mbb, odd, t)
 		VPSLLW(Imm(1), h, u)
 		VPAND(m44, u, u)
-		VPAND(m88, q, v)
-		join(1, t, u, v)
-		VPAND(m33, q, t)
+		VPOR(u, t, t)
+		VMOVDQU(t, at(1))
+		VPSRLW(Imm(2), even, t)
+		VPAND(m33, t, t)
 		VPAND(mcc, h, u)
-		join(2, t, u)
+		VPOR(u, t, t)
+		VMOVDQU(t, at(2))
 	}
+	ADDQ(step, dst)
+	again(n, "loop")
 	end()
 }
 
