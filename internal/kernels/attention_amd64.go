@@ -134,10 +134,10 @@ func factorsAVX512(m *float32, l *float32, mc *float32, lc *float32, keep *float
 func mergeAVX512(acc *float32, part *float32, keep *float32, gain *float32, width int, rows int)
 
 //go:noescape
-func scaleRowsAVX512(out *float32, x *float32, stride int, n int, rows int, ahead int, factor float32)
+func scaleRowsAVX512(out *float32, x *float32, stride int, n int, rows int, factor float32)
 
 //go:noescape
-func finishAVX512(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int, ahead int)
+func finishAVX512(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int)
 
 //go:noescape
 func productF16AVX2R1T2(acc *float32, w *float32, x *byte, accStride int, wStride int, tileStride int, segStride int, steps int, segs int, ahead int, join int)
@@ -185,7 +185,7 @@ func factorsAVX2(m *float32, l *float32, mc *float32, lc *float32, keep *float32
 func mergeAVX2(acc *float32, part *float32, keep *float32, gain *float32, width int, rows int)
 
 //go:noescape
-func scaleRowsAVX2(out *float32, x *float32, stride int, n int, rows int, ahead int, factor float32)
+func scaleRowsAVX2(out *float32, x *float32, stride int, n int, rows int, factor float32)
 
 //go:noescape
-func finishAVX2(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int, ahead int)
+func finishAVX2(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int)

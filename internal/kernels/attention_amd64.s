@@ -6711,68 +6711,64 @@ sixteen:
 	VZEROUPPER
 	RET
 
-// func scaleRowsAVX512(out *float32, x *float32, stride int, n int, rows int, ahead int, factor float32)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-52
+// func scaleRowsAVX512(out *float32, x *float32, stride int, n int, rows int, factor float32)
+// Requires: AVX, AVX512F
+TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-44
 	MOVQ         out+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         stride+16(FP), DX
 	MOVQ         rows+32(FP), BX
-	MOVQ         ahead+40(FP), SI
-	VBROADCASTSS factor+48(FP), Z0
+	VBROADCASTSS factor+40(FP), Z0
 
 row:
-	MOVQ n+24(FP), R8
-	MOVQ CX, DI
+	MOVQ n+24(FP), DI
+	MOVQ CX, SI
 
 sixteen:
-	PREFETCHT1 (DI)(SI*1)
-	VMULPS     (DI), Z0, Z1
-	VMOVUPS    Z1, (AX)
-	ADDQ       $0x40, DI
-	ADDQ       $0x40, AX
-	SUBQ       $0x10, R8
-	JNZ        sixteen
-	ADDQ       DX, CX
-	DECQ       BX
-	JNZ        row
+	VMULPS  (SI), Z0, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x40, SI
+	ADDQ    $0x40, AX
+	SUBQ    $0x10, DI
+	JNZ     sixteen
+	ADDQ    DX, CX
+	DECQ    BX
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func finishAVX512(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int, ahead int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·finishAVX512(SB), NOSPLIT, $0-64
+// func finishAVX512(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int)
+// Requires: AVX, AVX512F
+TEXT ·finishAVX512(SB), NOSPLIT, $0-56
 	MOVQ   out+0(FP), AX
 	MOVQ   acc+8(FP), CX
 	MOVQ   l+16(FP), DX
 	MOVQ   stride+24(FP), BX
 	MOVQ   tokens+48(FP), SI
-	MOVQ   ahead+56(FP), DI
 	VMOVSS attentionAVX512One<>+0(SB), X0
 
 token:
-	MOVQ heads+40(FP), R9
-	MOVQ AX, R8
+	MOVQ heads+40(FP), R8
+	MOVQ AX, DI
 
 head:
-	MOVQ         dim+32(FP), R10
+	MOVQ         dim+32(FP), R9
 	VDIVSS       (DX), X0, X1
 	VBROADCASTSS X1, Z1
 	ADDQ         $0x04, DX
 
 sixteen:
-	PREFETCHT1 (R8)(DI*1)
-	VMULPS     (CX), Z1, Z2
-	VMOVUPS    Z2, (R8)
-	ADDQ       $0x40, CX
-	ADDQ       $0x40, R8
-	SUBQ       $0x10, R10
-	JNZ        sixteen
-	DECQ       R9
-	JNZ        head
-	ADDQ       BX, AX
-	DECQ       SI
-	JNZ        token
+	VMULPS  (CX), Z1, Z2
+	VMOVUPS Z2, (DI)
+	ADDQ    $0x40, CX
+	ADDQ    $0x40, DI
+	SUBQ    $0x10, R9
+	JNZ     sixteen
+	DECQ    R8
+	JNZ     head
+	ADDQ    BX, AX
+	DECQ    SI
+	JNZ     token
 	VZEROUPPER
 	RET
 
@@ -8900,71 +8896,67 @@ sixteen:
 	VZEROUPPER
 	RET
 
-// func scaleRowsAVX2(out *float32, x *float32, stride int, n int, rows int, ahead int, factor float32)
-// Requires: AVX, MMX+
-TEXT ·scaleRowsAVX2(SB), NOSPLIT, $0-52
+// func scaleRowsAVX2(out *float32, x *float32, stride int, n int, rows int, factor float32)
+// Requires: AVX
+TEXT ·scaleRowsAVX2(SB), NOSPLIT, $0-44
 	MOVQ         out+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         stride+16(FP), DX
 	MOVQ         rows+32(FP), BX
-	MOVQ         ahead+40(FP), SI
-	VBROADCASTSS factor+48(FP), Y0
+	VBROADCASTSS factor+40(FP), Y0
 
 row:
-	MOVQ n+24(FP), R8
-	MOVQ CX, DI
+	MOVQ n+24(FP), DI
+	MOVQ CX, SI
 
 sixteen:
-	PREFETCHT1 (DI)(SI*1)
-	VMULPS     (DI), Y0, Y1
-	VMOVUPS    Y1, (AX)
-	VMULPS     32(DI), Y0, Y1
-	VMOVUPS    Y1, 32(AX)
-	ADDQ       $0x40, DI
-	ADDQ       $0x40, AX
-	SUBQ       $0x10, R8
-	JNZ        sixteen
-	ADDQ       DX, CX
-	DECQ       BX
-	JNZ        row
+	VMULPS  (SI), Y0, Y1
+	VMOVUPS Y1, (AX)
+	VMULPS  32(SI), Y0, Y1
+	VMOVUPS Y1, 32(AX)
+	ADDQ    $0x40, SI
+	ADDQ    $0x40, AX
+	SUBQ    $0x10, DI
+	JNZ     sixteen
+	ADDQ    DX, CX
+	DECQ    BX
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func finishAVX2(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int, ahead int)
-// Requires: AVX, AVX2, MMX+
-TEXT ·finishAVX2(SB), NOSPLIT, $0-64
+// func finishAVX2(out *float32, acc *float32, l *float32, stride int, dim int, heads int, tokens int)
+// Requires: AVX, AVX2
+TEXT ·finishAVX2(SB), NOSPLIT, $0-56
 	MOVQ   out+0(FP), AX
 	MOVQ   acc+8(FP), CX
 	MOVQ   l+16(FP), DX
 	MOVQ   stride+24(FP), BX
 	MOVQ   tokens+48(FP), SI
-	MOVQ   ahead+56(FP), DI
 	VMOVSS attentionAVX2One<>+0(SB), X0
 
 token:
-	MOVQ heads+40(FP), R9
-	MOVQ AX, R8
+	MOVQ heads+40(FP), R8
+	MOVQ AX, DI
 
 head:
-	MOVQ         dim+32(FP), R10
+	MOVQ         dim+32(FP), R9
 	VDIVSS       (DX), X0, X1
 	VBROADCASTSS X1, Y1
 	ADDQ         $0x04, DX
 
 sixteen:
-	PREFETCHT1 (R8)(DI*1)
-	VMULPS     (CX), Y1, Y2
-	VMOVUPS    Y2, (R8)
-	VMULPS     32(CX), Y1, Y2
-	VMOVUPS    Y2, 32(R8)
-	ADDQ       $0x40, CX
-	ADDQ       $0x40, R8
-	SUBQ       $0x10, R10
-	JNZ        sixteen
-	DECQ       R9
-	JNZ        head
-	ADDQ       BX, AX
-	DECQ       SI
-	JNZ        token
+	VMULPS  (CX), Y1, Y2
+	VMOVUPS Y2, (DI)
+	VMULPS  32(CX), Y1, Y2
+	VMOVUPS Y2, 32(DI)
+	ADDQ    $0x40, CX
+	ADDQ    $0x40, DI
+	SUBQ    $0x10, R9
+	JNZ     sixteen
+	DECQ    R8
+	JNZ     head
+	ADDQ    BX, AX
+	DECQ    SI
+	JNZ     token
 	VZEROUPPER
 	RET

@@ -26,6 +26,13 @@ type simdScratch struct {
 	m, l         []float32 // [rows] of the rows that merge
 	pm, pl       []float32 // [rows] of what they merge with
 	lo, hi       []int     // [tokens] what each sees of the current chunk, if they differ
+	length       [1]int    // of a token alone
+}
+
+// alone returns the lengths of a token alone.
+func (s *attendScratch) alone(length int) []int {
+	s.simd.length[0] = length
+	return s.simd.length[:]
 }
 
 // attendVectors is what a tier's products look like.
@@ -72,8 +79,7 @@ func (t Tier) attendOne(out, q []float32, a *Attention, s *attendScratch) bool {
 	if v == nil {
 		return false
 	}
-	length := [1]int{a.N}
-	v.attend(out, q, 0, len(q), a, length[:], s)
+	v.attend(out, q, 0, len(q), a, s.alone(a.N), s)
 	return true
 }
 
@@ -104,15 +110,22 @@ type attendWork struct {
 	row0    int   // the first row of the key head, where rows are all heads of a token
 	dim     int
 	width   int
+
+	queries, results []float32 // of the tokens, stride values apart
+	stride           int
+	scaled, written  int // tokens whose queries are scaled, and whose results are written
 }
 
 // partTokens is the number of tokens whose rows meet a chunk together, in prompts those of whole blocks. Their scores and what
 // they get from it stay in the second-level cache, while the chunk's keys, and then its values, pass through the first.
 func partTokens(heads int) int { return min(64, max(kvBlock, 128/heads&^(kvBlock-1))) }
 
-// prepare scales the queries.
-func (v *attendVectors) prepare(q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
-	w := attendWork{v: v, attendScratch: s, a: a, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim)}
+// prepare makes room.
+func (v *attendVectors) prepare(out, q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
+	w := attendWork{
+		attendScratch: s, v: v, a: a, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim),
+		queries: q, results: out, stride: stride,
+	}
 	some := min(len(lengths), partTokens(w.heads)) * w.heads
 	s.reset(len(lengths)*w.heads, some, w.dim)
 	lanes := lanesOf(some)
@@ -120,33 +133,50 @@ func (v *attendVectors) prepare(q []float32, stride, size int, a *Attention, len
 	s.simd.m, s.simd.l = grow(s.simd.m, lanes), grow(s.simd.l, lanes)
 	s.simd.pm, s.simd.pl = grow(s.simd.pm, lanes), grow(s.simd.pl, lanes)
 	s.simd.lo, s.simd.hi = grow(s.simd.lo, len(lengths)), grow(s.simd.hi, len(lengths))
-	n := w.heads * w.dim
-	if v.scaleRows(s.q[:len(lengths)*n], q, stride, n, a.Scale) {
-		return w
-	}
-	for i := range lengths {
-		v.tier().Scale(s.q[i*n:][:n], q[i*stride:][:n], a.Scale)
-	}
 	return w
+}
+
+// scale scales the queries of tokens before t1, as far as that has not been done.
+func (w *attendWork) scale(t1 int) {
+	t0, n := w.scaled, w.heads*w.dim
+	if t0 >= t1 {
+		return
+	}
+	w.scaled = t1
+	if w.v.scaleRows(w.q[t0*n:t1*n], w.queries[t0*w.stride:], w.stride, n, w.a.Scale) {
+		return
+	}
+	for i := t0; i < t1; i++ {
+		w.v.tier().Scale(w.q[i*n:][:n], w.queries[i*w.stride:][:n], w.a.Scale)
+	}
+}
+
+// write writes the results of tokens before t1 that see nothing from position end on, as far as that has not been done.
+func (w *attendWork) write(t1, end int) {
+	t0 := w.written
+	for w.written < t1 && w.lengths[w.written] <= end {
+		w.written++
+	}
+	if t0 == w.written || w.v.finish(w, t0, w.written) {
+		return
+	}
+	for i := t0; i < w.written; i++ {
+		w.finish(w.results[i*w.stride:], i*w.heads, w.heads, w.dim, w.v.tier())
+	}
 }
 
 // attend computes tokens of ascending lengths.
 func (v *attendVectors) attend(out, q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) {
-	w := v.prepare(q, stride, size, a, lengths, s)
+	w := v.prepare(out, q, stride, size, a, lengths, s)
 	last := lengths[len(lengths)-1]
 	walk := cellWalk{runs: a.Runs}
 	for base := w.first(0) / AttendChunk * AttendChunk; base < last; base += AttendChunk {
 		w.meet(base, &walk)
 	}
-	if v.finish(out, stride, &w) {
-		return
-	}
-	for i := range lengths {
-		s.finish(out[i*stride:], i*w.heads, w.heads, w.dim, v.tier())
-	}
 }
 
-// meet joins what the chunk at position base contributes to the tokens that see it.
+// meet joins what the chunk at position base contributes to the tokens that see it. Queries are read and results written along with
+// their part: those of a whole tile may lie at distances at which they push each other out of the second-level cache.
 func (w *attendWork) meet(base int, walk *cellWalk) {
 	all := w.extent(base, 0, len(w.lengths))
 	if all.t0 == all.t1 {
@@ -157,8 +187,10 @@ func (w *attendWork) meet(base int, walk *cellWalk) {
 	n := partTokens(w.heads)
 	for t := all.t0; t < all.t1; t += n {
 		e := w.extent(base, t, min(t+n, all.t1))
+		w.scale(e.t1)
 		w.part(&l, e, &w.chunk)
 		w.mergeRows(&w.chunk, e.t0*w.heads, e.t1*w.heads)
+		w.write(e.t1, base+AttendChunk)
 	}
 }
 
@@ -167,8 +199,8 @@ func (t Tier) attendChunks(parts, q []float32, a *Attention, from, to int, s *at
 	if v == nil {
 		return false
 	}
-	length := [1]int{a.N}
-	w := v.prepare(q, 0, len(q), a, length[:], s)
+	w := v.prepare(nil, q, 0, len(q), a, s.alone(a.N), s)
+	w.scale(1)
 	walk := cellWalk{runs: a.Runs}
 	for c := from; c < to; c++ {
 		p := partialOf(parts, c-from, w.heads, w.dim)

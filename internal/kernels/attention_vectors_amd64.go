@@ -53,8 +53,8 @@ func (v *attendVectors) tier() Tier {
 	return AVX2
 }
 
-// scaleRows sets the rows of out, n values each, to x*factor. Rows of x lie stride values apart, and what follows each
-// is presumably read next: the next head. It reports whether it did.
+// scaleRows sets the rows of out, n values each, to x*factor. Rows of x lie stride values apart. It reports
+// whether it did.
 func (v *attendVectors) scaleRows(out, x []float32, stride, n int, factor float32) bool {
 	if n%kvBlock != 0 {
 		return false
@@ -64,13 +64,12 @@ func (v *attendVectors) scaleRows(out, x []float32, stride, n int, factor float3
 		scale = scaleRowsAVX512
 	}
 	rows := len(out) / n
-	scale(&out[0], &x[:(rows-1)*stride+n][0], floatBytes*stride, n, rows, floatBytes*n, factor)
+	scale(&out[0], &x[:(rows-1)*stride+n][0], floatBytes*stride, n, rows, factor)
 	return true
 }
 
-// finish divides the sums by the weights' sums and writes them to out, tokens stride values apart. The next head's results
-// presumably follow. It reports whether it did.
-func (v *attendVectors) finish(out []float32, stride int, w *attendWork) bool {
+// finish divides the sums of tokens t0 to t1-1 by the weights' sums and writes them where they belong. It reports whether it did.
+func (v *attendVectors) finish(w *attendWork, t0, t1 int) bool {
 	if w.dim != w.width {
 		return false
 	}
@@ -78,7 +77,7 @@ func (v *attendVectors) finish(out []float32, stride int, w *attendWork) bool {
 	if v == &attend512 {
 		finish = finishAVX512
 	}
-	tokens, n := len(w.lengths), w.heads*w.dim
-	finish(&out[:(tokens-1)*stride+n][0], &w.acc[:tokens*n][0], &w.l[:tokens*w.heads][0], floatBytes*stride, w.dim, w.heads, tokens, floatBytes*n)
+	n := w.heads * w.dim
+	finish(&w.results[t0*w.stride : (t1-1)*w.stride+n][0], &w.acc[t0*n : t1*n][0], &w.l[t0*w.heads : t1*w.heads][0], floatBytes*w.stride, w.dim, w.heads, t1-t0)
 	return true
 }

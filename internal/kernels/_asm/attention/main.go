@@ -519,16 +519,16 @@ func (s isa) merge() {
 }
 
 // scaleRows generates out = x*factor for rows of n values, a multiple of 16. Those of x lie stride bytes apart, those of out
-// follow one another. What lies ahead bytes from what is read is fetched to the second-level cache.
+// follow one another.
 func (s isa) scaleRows() {
-	text("scaleRows"+s.name, "func(out, x *float32, stride, n, rows, ahead int, factor float32)")
-	out, x, stride, rows, ahead := load64("out"), load64("x"), load64("stride"), load64("rows"), load64("ahead")
+	text("scaleRows"+s.name, "func(out, x *float32, stride, n, rows int, factor float32)")
+	out, x, stride, rows := load64("out"), load64("x"), load64("stride"), load64("rows")
 	f := s.vec()
 	VBROADCASTSS(must(Param("factor").Resolve()).Addr, f)
 	Label("row")
 	p, n := GP64(), load64("n")
 	MOVQ(x, p)
-	s.scaled(p, out, f, n, p, ahead)
+	s.scaled(p, out, f, n)
 	ADDQ(stride, x)
 	DECQ(rows)
 	JNZ(LabelRef("row"))
@@ -536,11 +536,9 @@ func (s isa) scaleRows() {
 	RET()
 }
 
-// scaled generates the loop that writes n values of from, times f, a multiple of 16, and moves both pointers on. What lies
-// ahead bytes from the pointer fetched is fetched.
-func (s isa) scaled(from, to reg.GPVirtual, f reg.VecVirtual, n, fetched, ahead reg.GPVirtual) {
+// scaled generates the loop that writes n values of from, times f, a multiple of 16, and moves both pointers on.
+func (s isa) scaled(from, to reg.GPVirtual, f reg.VecVirtual, n reg.GPVirtual) {
 	Label("sixteen")
-	PREFETCHT1(Mem{Base: fetched, Index: ahead, Scale: 1})
 	for i := range 16 / s.lanes {
 		v := s.vec()
 		VMULPS(Mem{Base: from, Disp: i * s.lanes * 4}, f, v)
@@ -553,12 +551,11 @@ func (s isa) scaled(from, to reg.GPVirtual, f reg.VecVirtual, n, fetched, ahead 
 }
 
 // finish generates out[r] = acc[r] * (1/l[r]) for the heads of tokens, of dim values, a multiple of 16. Those of a token follow
-// one another, tokens lie stride bytes apart in out. What lies ahead bytes from what is written is fetched to the
-// second-level cache.
+// one another, tokens lie stride bytes apart in out.
 func (s isa) finish() {
-	text("finish"+s.name, "func(out, acc, l *float32, stride, dim, heads, tokens, ahead int)")
+	text("finish"+s.name, "func(out, acc, l *float32, stride, dim, heads, tokens int)")
 	out, acc, l := load64("out"), load64("acc"), load64("l")
-	stride, tokens, ahead := load64("stride"), load64("tokens"), load64("ahead")
+	stride, tokens := load64("stride"), load64("tokens")
 	one := XMM()
 	VMOVSS(s.scalar("One", math.Float32bits(1)), one)
 	Label("token")
@@ -569,7 +566,7 @@ func (s isa) finish() {
 	VDIVSS(Mem{Base: l}, one, inverse)
 	VBROADCASTSS(inverse, f)
 	ADDQ(U8(4), l)
-	s.scaled(acc, p, f, n, p, ahead)
+	s.scaled(acc, p, f, n)
 	DECQ(heads)
 	JNZ(LabelRef("head"))
 	ADDQ(stride, out)
