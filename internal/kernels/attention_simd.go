@@ -26,13 +26,6 @@ type simdScratch struct {
 	m, l         []float32 // [rows] of the rows that merge
 	pm, pl       []float32 // [rows] of what they merge with
 	lo, hi       []int     // [tokens] what each sees of the current chunk, if they differ
-	length       [1]int    // of a token alone
-}
-
-// alone returns the lengths of a token alone.
-func (s *attendScratch) alone(length int) []int {
-	s.simd.length[0] = length
-	return s.simd.length[:]
 }
 
 // attendVectors is what a tier's products look like.
@@ -79,7 +72,8 @@ func (t Tier) attendOne(out, q []float32, a *Attention, s *attendScratch) bool {
 	if v == nil {
 		return false
 	}
-	v.attend(out, q, 0, len(q), a, s.alone(a.N), s)
+	length := [1]int{a.N}
+	v.attend(out, q, 0, len(q), a, length[:], s)
 	return true
 }
 
@@ -111,9 +105,14 @@ type attendWork struct {
 	dim     int
 	width   int
 
-	queries, results []float32 // of the tokens, stride values apart
+	rows            *tokenRows
+	scaled, written int // tokens whose queries are scaled, and whose results are written
+}
+
+// tokenRows is where tokens have their queries and results, stride values apart.
+type tokenRows struct {
+	queries, results []float32
 	stride           int
-	scaled, written  int // tokens whose queries are scaled, and whose results are written
 }
 
 // partTokens is the number of tokens whose rows meet a chunk together, in prompts those of whole blocks. Their scores and what
@@ -121,11 +120,8 @@ type attendWork struct {
 func partTokens(heads int) int { return min(64, max(kvBlock, 128/heads&^(kvBlock-1))) }
 
 // prepare makes room.
-func (v *attendVectors) prepare(out, q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
-	w := attendWork{
-		attendScratch: s, v: v, a: a, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim),
-		queries: q, results: out, stride: stride,
-	}
+func (v *attendVectors) prepare(rows *tokenRows, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
+	w := attendWork{v: v, attendScratch: s, a: a, rows: rows, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim)}
 	some := min(len(lengths), partTokens(w.heads)) * w.heads
 	s.reset(len(lengths)*w.heads, some, w.dim)
 	lanes := lanesOf(some)
@@ -143,11 +139,12 @@ func (w *attendWork) scale(t1 int) {
 		return
 	}
 	w.scaled = t1
-	if w.v.scaleRows(w.q[t0*n:t1*n], w.queries[t0*w.stride:], w.stride, n, w.a.Scale) {
+	x, stride := w.rows.queries, w.rows.stride
+	if w.v.scaleRows(w.q[t0*n:t1*n], x[t0*stride:], stride, n, w.a.Scale) {
 		return
 	}
 	for i := t0; i < t1; i++ {
-		w.v.tier().Scale(w.q[i*n:][:n], w.queries[i*w.stride:][:n], w.a.Scale)
+		w.v.tier().Scale(w.q[i*n:][:n], x[i*stride:][:n], w.a.Scale)
 	}
 }
 
@@ -161,13 +158,13 @@ func (w *attendWork) write(t1, end int) {
 		return
 	}
 	for i := t0; i < w.written; i++ {
-		w.finish(w.results[i*w.stride:], i*w.heads, w.heads, w.dim, w.v.tier())
+		w.finish(w.rows.results[i*w.rows.stride:], i*w.heads, w.heads, w.dim, w.v.tier())
 	}
 }
 
 // attend computes tokens of ascending lengths.
 func (v *attendVectors) attend(out, q []float32, stride, size int, a *Attention, lengths []int, s *attendScratch) {
-	w := v.prepare(out, q, stride, size, a, lengths, s)
+	w := v.prepare(&tokenRows{q, out, stride}, size, a, lengths, s)
 	last := lengths[len(lengths)-1]
 	walk := cellWalk{runs: a.Runs}
 	for base := w.first(0) / AttendChunk * AttendChunk; base < last; base += AttendChunk {
@@ -199,7 +196,8 @@ func (t Tier) attendChunks(parts, q []float32, a *Attention, from, to int, s *at
 	if v == nil {
 		return false
 	}
-	w := v.prepare(nil, q, 0, len(q), a, s.alone(a.N), s)
+	length := [1]int{a.N}
+	w := v.prepare(&tokenRows{queries: q}, len(q), a, length[:], s)
 	w.scale(1)
 	walk := cellWalk{runs: a.Runs}
 	for c := from; c < to; c++ {

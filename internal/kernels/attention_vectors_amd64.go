@@ -77,7 +77,8 @@ func (v *attendVectors) finish(w *attendWork, t0, t1 int) bool {
 	if v == &attend512 {
 		finish = finishAVX512
 	}
-	n := w.heads * w.dim
-	finish(&w.results[t0*w.stride : (t1-1)*w.stride+n][0], &w.acc[t0*n : t1*n][0], &w.l[t0*w.heads : t1*w.heads][0], floatBytes*w.stride, w.dim, w.heads, t1-t0)
+	out, stride, n := w.rows.results, w.rows.stride, w.heads*w.dim
+	finish(&out[t0*stride : (t1-1)*stride+n][0], &w.acc[t0*n : t1*n][0], &w.l[t0*w.heads : t1*w.heads][0],
+		floatBytes*stride, w.dim, w.heads, t1-t0)
 	return true
 }
