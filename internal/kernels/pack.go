@@ -66,6 +66,10 @@ func (p *packing) words(lines []byte, at, n int, flip uint32) {
 	done := 0
 	if p.rows == PackedRows {
 		done = p.tier.lines(lines, p.src[at:], p.stride, n, flip)
+		if last := n - 4; 0 < done && done < n { // some of these words are made again
+			p.tier.lines(lines[last*lineSize:], p.src[at+4*last:], p.stride, 4, flip)
+			return
+		}
 	}
 	if done == n {
 		return
@@ -276,9 +280,9 @@ func (p *packing) pairs(x []byte, at, second, apart int) {
 
 // splitPairs makes lines, step bytes apart, of the bit pairs of 4 lines of words, which lie apart bytes apart.
 func splitPairs(dst []byte, step int, x []byte, apart int) {
-	x = x[:3*apart+lineSize]
+	x0, x1, x2, x3 := x[:lineSize], x[apart:][:lineSize], x[2*apart:][:lineSize], x[3*apart:][:lineSize]
 	for i := 0; i < lineSize; i += 8 {
-		w0, w1, w2, w3 := getWord(x[i:]), getWord(x[apart+i:]), getWord(x[2*apart+i:]), getWord(x[3*apart+i:])
+		w0, w1, w2, w3 := getWord(x0[i:]), getWord(x1[i:]), getWord(x2[i:]), getWord(x3[i:])
 		w0, w2 = exchange(w0, w2, 4, 0x0f)
 		w1, w3 = exchange(w1, w3, 4, 0x0f)
 		w0, w1 = exchange(w0, w1, 2, 0x33)
