@@ -18,15 +18,15 @@ const amxTokens = 16
 //
 // Tiles also turn most sums into floats, which spares the vectors a conversion for each token. A sum begins not at 0 but at the
 // integer whose bits are the float 1.5*2^23. With n added to it, less than 2^22 either way, it is the float 1.5*2^23 + n, and
-// a product of constants in BF16 takes the 1.5*2^23 away. All of that is exact.
+// a product of constants in BF16, or an addition, takes the 1.5*2^23 away. All of that is exact.
 const (
 	amxSlots = 4 // sums in the ring: vectors follow so many products behind
 	amxFloat = 1 // products after which a tile's sums become floats
-	amxDelay = 3 // and after which they are stored: by then they are there
 
-	amxStart = 0x4b400000 // 1.5*2^23 as a float
-	amxTake  = 0xcb40     // -1.5*2^23 in BF16
-	amxOne   = 0x3f80     // 1 in BF16
+	amxStart    = 0x4b400000 // 1.5*2^23 as a float
+	amxNegative = 0xcb400000 // -1.5*2^23
+	amxTake     = 0xcb40     // -1.5*2^23 in BF16
+	amxOne      = 0x3f80     // 1 in BF16
 )
 
 func amx() {
@@ -145,6 +145,9 @@ func (m *matrixAMX) name() string { return tileName("matrixAMX", m.group, m.min,
 // groups is the number of products of a block.
 func (m *matrixAMX) groups() int { return 32 / m.group }
 
+// delay is the number of products after which sums are stored: by then they are there, and before vectors come to their block.
+func (m *matrixAMX) delay() int { return amxSlots - m.groups() }
+
 func (m *matrixAMX) function() {
 	constants := m.constants()
 	build.TEXT(m.name(), attr.NOSPLIT, "func(w, acts, sums16, out, bias, ring *byte, blocks, n, outStride, tokens, join int)")
@@ -161,6 +164,9 @@ func (m *matrixAMX) function() {
 	build.Load(build.Param("ring"), amxRing)
 	broadcast512(zmm[0], amxStart)
 	op("VMOVUPS", zmm[0], mem(amxRing, amxStartAt))
+	if m.adds() {
+		broadcast512(amxMinus, amxNegative)
+	}
 	op("MOVQ", operand.U32(32), amxNarrow)
 	op("MOVQ", operand.U32(64), amxWide)
 	op("MOVQ", regW, amxW)
@@ -177,17 +183,14 @@ func (m *matrixAMX) function() {
 
 	acc := zmm[:amxTokens]
 	build.Label("loop")
-	for i := range amxSlots {
-		m.vectors(acc, i, m.tiles(i, amxSlots))
-		if (i+1)%m.groups() > 0 {
-			continue
-		}
+	for i := 0; i < amxSlots; i += m.groups() {
+		m.vectors(acc, i)
 		op("ADDQ", operand.U32(recBytes(amxTokens)), regX)
 		if m.group == 16 {
 			op("ADDQ", operand.U32(rec16Bytes(amxTokens)), regX16)
 		}
 		op("DECQ", regLeft)
-		if i+1 == amxSlots {
+		if i+m.groups() == amxSlots {
 			m.advanceTiles()
 			op("LEAQ", mem(regW, m.iteration()), regW)
 			build.JNZ(operand.LabelRef("loop"))
@@ -210,12 +213,12 @@ func (m *matrixAMX) function() {
 		op("MOVQ", param("sums16"), regX16)
 	}
 	op("MOVQ", param("blocks"), regLeft)
-	for i := m.groups() - 1; i+1 < amxSlots; i += m.groups() {
+	for i := 0; i+m.groups() < amxSlots; i += m.groups() {
 		op("CMPL", amxStep.As32(), operand.U8(i+1))
 		build.JEQ(operand.LabelRef(fmt.Sprint("next", i)))
 	}
 	build.JMP(operand.LabelRef("loop"))
-	for i := m.groups() - 1; i+1 < amxSlots; i += m.groups() {
+	for i := 0; i+m.groups() < amxSlots; i += m.groups() {
 		build.Label(fmt.Sprint("end", i))
 		op("MOVL", operand.U32(i+1), amxStep.As32())
 		build.JMP(operand.LabelRef("finish"))
@@ -265,9 +268,30 @@ func (m *matrixAMX) iteration() int { return amxSlots / m.groups() * expBytes(m.
 // advanceTiles goes on in the weights, which lie one after the other. It leaves flags as they are.
 func (m *matrixAMX) advanceTiles() { op("LEAQ", mem(amxW, m.iteration()), amxW) }
 
-// converts says whether vectors turn the sums of step i into floats. With groups of 32 values and no minimum they have the
-// least to do, and to fill a tile takes loads, of which there are too many then; so they take turns with tiles.
-func (m *matrixAMX) converts(i int) bool { return m.group == 32 && !m.min && i%2 == 0 }
+// A conversion is how the sums of a step become floats.
+type conversion int
+
+const (
+	byTiles conversion = iota
+	byConverting
+	byAdding
+)
+
+// conversion balances the units. With groups of 32 values and no minimum vectors have the least to do, and to fill a tile takes loads, of
+// which there are too many then; so they take turns with tiles. With groups of 16 tiles have the most to do. Additions, unlike
+// conversions, do not wait for the multiplier, but for the unit of shuffles, and tiles need that when they are stored.
+func (m *matrixAMX) conversion(i int) conversion {
+	switch {
+	case m.min || i%2 > 0:
+		return byTiles
+	case m.group == 32:
+		return byConverting
+	}
+	return byAdding
+}
+
+// adds says whether some sums become floats by an addition.
+func (m *matrixAMX) adds() bool { return m.conversion(0) == byAdding }
 
 // tiles is step i of the tile unit, which has begun some products before, in pieces between which other instructions may
 // come. It goes beyond the last product by amxSlots, of which nothing is used.
@@ -275,15 +299,15 @@ func (m *matrixAMX) tiles(i, begun int) []func() {
 	block, h := i/m.groups(), i%m.groups()
 	before := func(n int) int { return (i + amxSlots - n) % amxSlots }
 	var steps []func()
-	if begun >= amxDelay {
-		slot := before(amxDelay)
+	if begun >= m.delay() {
+		slot := before(m.delay())
 		steps = append(steps, func() { tileStore(tileSums+slot, amxRing, amxWide, 1024*slot) })
 	}
-	if slot := before(amxFloat); begun >= amxFloat && !m.converts(slot) {
+	if slot := before(amxFloat); begun >= amxFloat && m.conversion(slot) == byTiles {
 		steps = append(steps, func() { tileDotBF16(tileSums+slot, tileOne, tileTake) })
 	}
 	start := func() { tileFill(tileSums+i, amxRing, amxStartAt) }
-	if m.converts(i) {
+	if m.conversion(i) == byConverting {
 		start = func() { tileZero(tileSums + i) }
 	}
 	steps = append(steps,
@@ -302,47 +326,60 @@ func (m *matrixAMX) tiles(i, begun int) []func() {
 	return steps
 }
 
-// vectors adds the sums of step i to the accumulators and mixes other steps in.
-func (m *matrixAMX) vectors(acc []reg.VecPhysical, i int, steps []func()) {
-	free := zmm[len(acc):]
-	weight, float, four, value := free[0], free[1], free[2:4], free[4:12]
-	block, h := i/m.groups(), i%m.groups()
-	weights := block * expBytes(m.group, m.min)
-	parts, part, done := 1, 0, 0
-	if m.min {
-		parts = 2
+// amxMinus is -1.5*2^23 in all lanes, for additions.
+var amxMinus = zmm[31]
+
+// vectors adds the sums of a block, that of step i and the following, to the accumulators and mixes the next steps of tiles in.
+func (m *matrixAMX) vectors(acc []reg.VecPhysical, i int) {
+	var steps []func()
+	for h := range m.groups() {
+		steps = append(steps, m.tiles(i+h, amxSlots)...)
 	}
-	// tokens runs do for each token with its value of the record in all lanes. Loads are scarce, shuffles are not, so values
-	// are loaded by fours.
-	tokens := func(record func(j int) operand.Mem, do func(j int, a, value reg.VecPhysical)) {
-		for j, a := range acc {
-			for ; done < len(steps)*(part*len(acc)+j)/(parts*len(acc)); done++ {
-				steps[done]()
-			}
-			f, v := four[j/4%len(four)], value[j%len(value)]
-			if j%4 == 0 {
-				op("VBROADCASTF32X4", record(j), f)
-			}
-			op("VPERMILPS", imm(j%4*0x55), f, v)
-			do(j, a, v)
+	scales, mins, four, values := zmm[16:18], zmm[18:20], zmm[20:23], zmm[23:31]
+	weights := i / m.groups() * expBytes(m.group, m.min)
+	for h := range m.groups() {
+		op("VMOVUPS", mem(regW, weights+expScale(h)), scales[h])
+		if m.min {
+			op("VMOVUPS", mem(regW, weights+expMin(m.group, h)), mins[h])
 		}
-		part++
 	}
-	op("VMOVUPS", mem(regW, weights+expScale(h)), weight)
-	tokens(func(j int) operand.Mem { return recScale(amxTokens, j) }, func(j int, a, scale reg.VecPhysical) {
-		op("VMULPS", weight, scale, scale)
-		var sum operand.Op = mem(amxRing, 1024*i+64*j)
-		if m.converts(i) {
-			op("VCVTDQ2PS", sum, float)
-			sum = float
+	used, done := 0, 0
+	free := func() reg.VecPhysical {
+		used++
+		return values[used%len(values)]
+	}
+	// all returns token j's value of the record in all lanes. Loads are scarce, shuffles are not, so four are loaded at a time.
+	all := func(j int, from reg.VecPhysical, record operand.Mem) reg.VecPhysical {
+		value := free()
+		if j%4 == 0 {
+			op("VBROADCASTF32X4", record, from)
 		}
-		op("VFMADD231PS", sum, scale, a)
-	})
-	if m.min {
-		op("VMOVUPS", mem(regW, weights+expMin(m.group, h)), weight)
-		tokens(func(j int) operand.Mem { return recSum(amxTokens, j, m.group, h) }, func(j int, a, sum reg.VecPhysical) {
-			op("VFMADD231PS", weight, sum, a)
-		})
+		op("VPERMILPS", imm(j%4*0x55), from, value)
+		return value
+	}
+	for j, a := range acc {
+		for ; done < len(steps)*j/len(acc); done++ {
+			steps[done]()
+		}
+		d := all(j, four[0], recScale(amxTokens, j))
+		for h := range m.groups() {
+			scale := free()
+			op("VMULPS", scales[h], d, scale)
+			var sum operand.Op = mem(amxRing, 1024*(i+h)+64*j)
+			if c := m.conversion(i + h); c != byTiles {
+				float := free()
+				if c == byConverting {
+					op("VCVTDQ2PS", sum, float)
+				} else {
+					op("VADDPS", sum, amxMinus, float)
+				}
+				sum = float
+			}
+			op("VFMADD231PS", sum, scale, a)
+			if m.min {
+				op("VFMADD231PS", mins[h], all(j, four[1+h], recSum(amxTokens, j, m.group, h)), a)
+			}
+		}
 	}
 	for ; done < len(steps); done++ {
 		steps[done]()
