@@ -142,7 +142,11 @@ func TestAttendTiers(t *testing.T) {
 	cases = append(cases, // not ascending, with jumps, all the same
 		tileCase{dim: 32, heads: 2, lengths: []int{300, 4, 4, 9, 600, 301, 1}},
 		tileCase{dim: 32, heads: 2, window: 40, lengths: []int{1, 170, 171, 500, 700}},
-		tileCase{dim: 48, heads: 4, runs: aligned, lengths: []int{440, 440, 440, 440}})
+		tileCase{dim: 48, heads: 4, runs: aligned, lengths: []int{440, 440, 440, 440}},
+		// several parts, of which a chunk completes none, one, or some tokens
+		tileCase{dim: 40, heads: 3, runs: odd, lengths: sequenceOf(90, 100)},
+		tileCase{dim: 32, heads: 3, runs: aligned, lengths: sequenceOf(30, 140)},
+		tileCase{dim: 32, heads: 3, wide: true, window: 70, lengths: sequenceOf(60, 150)})
 	type shape struct {
 		dim  int
 		wide bool
