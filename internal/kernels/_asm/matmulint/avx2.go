@@ -547,7 +547,7 @@ func vec256(mode mode256, f *format, c int) {
 		})()
 		start256(f.group)
 	}, each((*lanes256).head), func() {
-		fetching(regQuants, f.blockBytes(), func() {
+		fetching(regQuants, 0, f.blockBytes(), func() {
 			for h := range f.groups() {
 				each(func(l *lanes256) {
 					l.init(f.group, h, mode.zeroIn(f))

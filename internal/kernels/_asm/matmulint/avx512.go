@@ -282,6 +282,39 @@ func blockLoop(f *format, head, body func()) {
 	build.JNZ(operand.LabelRef("block"))
 }
 
+// pairLoop is blockLoop for two blocks in a turn. Blocks of many formats end in the middle of a line; body is told from which of its bytes
+// on to fetch ahead, so that no line is asked for by both.
+func pairLoop(f *format, head func(), body func(from int)) {
+	pair := func() {
+		body(0)
+		body(-f.blockBytes() & 63)
+	}
+	op("MOVQ", regBlocks, regLeft)
+	if f.super {
+		build.Label("block")
+		head()
+		op("MOVQ", operand.U32(4), regInner)
+		build.Label("pair")
+		pair()
+		op("DECQ", regInner)
+		build.JNZ(operand.LabelRef("pair"))
+		op("DECQ", regLeft)
+		build.JNZ(operand.LabelRef("block"))
+		return
+	}
+	op("SUBQ", imm(2), regLeft)
+	build.JL(operand.LabelRef("last"))
+	build.Label("pair")
+	pair()
+	op("SUBQ", imm(2), regLeft)
+	build.JGE(operand.LabelRef("pair"))
+	build.Label("last")
+	op("TESTQ", imm(1), regLeft)
+	build.JZ(operand.LabelRef("even"))
+	body(0)
+	build.Label("even")
+}
+
 // rowLoop runs body for every row block, and then such instructions.
 func rowLoop(body func(), last ...string) {
 	build.Label("rows")
@@ -414,8 +447,8 @@ func vec512(f *format, c int) {
 			op("VPXORD", a, a, a)
 		}
 		firstRecord(f.group)
-		blockLoop(f, u.head, func() {
-			fetching(regW, f.blockBytes(), func() {
+		block := func(from int) {
+			fetching(regW, from, f.blockBytes(), func() {
 				u.scales()
 				u.quants()
 				for h := range f.groups() {
@@ -433,7 +466,12 @@ func vec512(f *format, c int) {
 			})
 			op("ADDQ", operand.U32(f.blockBytes()), regW)
 			nextRecord(c, f.group)
-		})
+		}
+		if c == 1 {
+			pairLoop(f, u.head, block)
+		} else {
+			blockLoop(f, u.head, func() { block(0) })
+		}
 		store512(byToken(acc, c), tmp, store)
 		nextRows(1)
 	}, last...)
@@ -462,7 +500,7 @@ func expand512(f *format, signed bool) {
 	}
 	rowLoop(func() {
 		blockLoop(f, u.head, func() {
-			fetching(regW, f.blockBytes(), func() {
+			fetching(regW, 0, f.blockBytes(), func() {
 				u.scales()
 				u.quants()
 				for i, w := range u.w {

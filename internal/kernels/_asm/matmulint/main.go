@@ -134,14 +134,14 @@ var ladder = []struct {
 }
 
 // fetching emits body, which has no labels and does not change base, and spreads over it the hints for so many bytes of what
-// follows: all of them at once would keep loads waiting.
-func fetching(base reg.Register, bytes int, body func()) {
+// follows, a line at a time from some byte on: all of them at once would keep loads waiting.
+func fetching(base reg.Register, from, bytes int, body func()) {
 	held = []func(){}
 	body()
 	list := held
 	held = nil
 	var hints []func()
-	for at := 0; at < bytes; at += 64 {
+	for at := from; at < bytes; at += 64 {
 		for _, step := range ladder {
 			hints = append(hints, func() { op(step.hint, mem(base, at+step.ahead)) })
 		}

@@ -31,7 +31,7 @@ func readRoof(name, add string, size int, sums []reg.VecPhysical) {
 	build.Load(build.Param("p"), regW)
 	build.Load(build.Param("n"), regRows)
 	rowLoop(func() {
-		fetching(regW, 512, func() {
+		fetching(regW, 0, 512, func() {
 			for at := 0; at < 512; at += size {
 				s := sums[at/size%len(sums)]
 				op(add, mem(regW, at), s, s)

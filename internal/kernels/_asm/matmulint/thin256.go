@@ -48,7 +48,7 @@ func thinVec256(mode mode256, f *format) {
 		}
 		firstRecord(f.group)
 		blockLoop(f, k.head, func() {
-			fetching(regW, f.blockBytes(), func() {
+			fetching(regW, 0, f.blockBytes(), func() {
 				if f.bits == "two" {
 					k.pairs()
 				} else {
