@@ -105,7 +105,9 @@ type attendWork struct {
 	dim     int
 	width   int
 
-	rows            *tokenRows
+	// Behind a pointer: its slices go to assembly that is chosen at run time, and so escape. Lying here they would take lengths with them,
+	// which for one token are an array on the stack.
+	where           *tokenRows
 	scaled, written int // tokens whose queries are scaled, and whose results are written
 }
 
@@ -120,8 +122,8 @@ type tokenRows struct {
 func partTokens(heads int) int { return min(64, max(kvBlock, 128/heads&^(kvBlock-1))) }
 
 // prepare makes room.
-func (v *attendVectors) prepare(rows *tokenRows, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
-	w := attendWork{v: v, attendScratch: s, a: a, rows: rows, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim)}
+func (v *attendVectors) prepare(where *tokenRows, size int, a *Attention, lengths []int, s *attendScratch) attendWork {
+	w := attendWork{v: v, attendScratch: s, a: a, where: where, lengths: lengths, heads: size / a.HeadDim, dim: a.HeadDim, width: widthOf(a.HeadDim)}
 	some := min(len(lengths), partTokens(w.heads)) * w.heads
 	s.reset(len(lengths)*w.heads, some, w.dim)
 	lanes := lanesOf(some)
@@ -139,7 +141,7 @@ func (w *attendWork) scale(t1 int) {
 		return
 	}
 	w.scaled = t1
-	x, stride := w.rows.queries, w.rows.stride
+	x, stride := w.where.queries, w.where.stride
 	if w.v.scaleRows(w.q[t0*n:t1*n], x[t0*stride:], stride, n, w.a.Scale) {
 		return
 	}
@@ -154,11 +156,11 @@ func (w *attendWork) write(t1, end int) {
 	for w.written < t1 && w.lengths[w.written] <= end {
 		w.written++
 	}
-	if t0 == w.written || w.v.finish(w, t0, w.written) {
+	if t0 == w.written || w.v.finishRows(w, t0, w.written) {
 		return
 	}
 	for i := t0; i < w.written; i++ {
-		w.finish(w.rows.results[i*w.rows.stride:], i*w.heads, w.heads, w.dim, w.v.tier())
+		w.finish(w.where.results[i*w.where.stride:], i*w.heads, w.heads, w.dim, w.v.tier())
 	}
 }
 

@@ -68,8 +68,8 @@ func (v *attendVectors) scaleRows(out, x []float32, stride, n int, factor float3
 	return true
 }
 
-// finish divides the sums of tokens t0 to t1-1 by the weights' sums and writes them where they belong. It reports whether it did.
-func (v *attendVectors) finish(w *attendWork, t0, t1 int) bool {
+// finishRows divides the sums of tokens t0 to t1-1 by the weights' sums and writes them where they belong. It reports whether it did.
+func (v *attendVectors) finishRows(w *attendWork, t0, t1 int) bool {
 	if w.dim != w.width {
 		return false
 	}
@@ -77,7 +77,7 @@ func (v *attendVectors) finish(w *attendWork, t0, t1 int) bool {
 	if v == &attend512 {
 		finish = finishAVX512
 	}
-	out, stride, n := w.rows.results, w.rows.stride, w.heads*w.dim
+	out, stride, n := w.where.results, w.where.stride, w.heads*w.dim
 	finish(&out[t0*stride : (t1-1)*stride+n][0], &w.acc[t0*n : t1*n][0], &w.l[t0*w.heads : t1*w.heads][0],
 		floatBytes*stride, w.dim, w.heads, t1-t0)
 	return true

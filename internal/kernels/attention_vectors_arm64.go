@@ -28,4 +28,4 @@ func (v *attendVectors) tier() Tier { return NEON }
 
 func (*attendVectors) scaleRows(_, _ []float32, _, _ int, _ float32) bool { return false }
 
-func (*attendVectors) finish(_ *attendWork, _, _ int) bool { return false }
+func (*attendVectors) finishRows(_ *attendWork, _, _ int) bool { return false }

@@ -63,21 +63,19 @@ func (p *packing) rowBlock(w *Weight) {
 
 // words makes lines of n words of each row from byte at of the block on, with bits of flip flipped.
 func (p *packing) words(lines []byte, at, n int, flip uint32) {
-	done := 0
 	if p.rows == PackedRows {
-		done = p.tier.lines(lines, p.src[at:], p.stride, n, flip)
-		if last := n - 4; 0 < done && done < n { // some of these words are made again
-			p.tier.lines(lines[last*lineSize:], p.src[at+4*last:], p.stride, 4, flip)
+		if done := p.tier.lines(lines, p.src[at:], p.stride, n, flip); done > 0 {
+			if done < n {
+				last := n - 4 // some of these words are made again
+				p.tier.lines(lines[last*lineSize:], p.src[at+4*last:], p.stride, 4, flip)
+			}
 			return
 		}
 	}
-	if done == n {
-		return
-	}
 	lines = lines[:n*lineSize]
 	for r := range p.rows {
-		src := p.src[r*p.stride+at:][:4*n][4*done:]
-		for w := done*lineSize + 4*r; len(src) >= 4; w += lineSize {
+		src := p.src[r*p.stride+at:][:4*n]
+		for w := 4 * r; len(src) >= 4; w += lineSize {
 			binary.LittleEndian.PutUint32(lines[w:], binary.LittleEndian.Uint32(src)^flip)
 			src = src[4:]
 		}

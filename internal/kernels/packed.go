@@ -38,8 +38,8 @@ const PackedRows = 16
 // words 0 to 3 and whose high nibbles are words 4 to 7 (nibbles; numbers of levels in the
 // table formats); or 2 words, in which bit pair i is word i and word 4+i (pairs). Two bits above nibbles
 // follow as the latter do, a single bit above nibbles in one word of which bit i is word i. Or they are
-// 3 words with words 0 to 2 in the lower three bits of low nibbles and words 4 to 6 in those of high nibbles; the top bits
-// of nibbles are bits 0, 1 and 2 of words 3 and 7 (triples).
+// 3 words with words 0 to 2 in the lower three bits of low nibbles and words 4 to 6 in those of high nibbles. The top bit of
+// low nibbles of the i-th of the 3 is bit i of word 3, that of high nibbles bit i of word 7 (triples).
 type Packed struct {
 	Format *quant.Format
 	In     int // values of a row

@@ -324,15 +324,16 @@ func (s isa) multiply(acc, w []reg.VecVirtual, x strided, cols, i int) {
 // ladder is how far ahead of the weights in use memory is asked for more, in bytes of each block: each line several times, since some of the
 // hints come to nothing while all places of the caches that wait for memory are taken.
 var ladder = []struct {
-	hint  func(Op)
-	ahead int
+	hint     func(Op)
+	ahead    int
+	nextCall bool // at the end of a block it names the next call's
 }{
-	{func(m Op) { PREFETCHT1(m) }, ahead},
-	{func(m Op) { PREFETCHT1(m) }, 2048},
-	{func(m Op) { PREFETCHT0(m) }, 1024},
+	{func(m Op) { PREFETCHT1(m) }, ahead, true},
+	{func(m Op) { PREFETCHT1(m) }, 2048, false},
+	{func(m Op) { PREFETCHT0(m) }, 1024, false},
 }
 
-// ahead is the longest way of the ladder.
+// ahead is the farthest of the ladder.
 const ahead = 3072
 
 // direct generates the product of blocks, as stored, with one or a few tokens.
@@ -358,8 +359,9 @@ func (s isa) direct(format string, blocks, cols int) {
 		fetchFrom.bases = append(fetchFrom.bases, f)
 	}
 
-	// The last part of each block fetches, by the longest way, the beginning of a block of the next call:
-	// what follows a block in memory is its neighbour, which is being read already.
+	// The last part of each block fetches, with its farthest hint, the beginning of a block of the next call:
+	// what follows a block in memory is its neighbour, which is being read already. Nearer hints, moved as far, would name
+	// ends of blocks first.
 	k, rest := load64("k"), GP64()
 	MOVQ(k, rest)
 	SUBQ(I32(ahead/size), k)
@@ -409,7 +411,7 @@ func (s isa) direct(format string, blocks, cols int) {
 		for r := range blocks {
 			for _, l := range ladder {
 				from := w
-				if l.ahead == ahead {
+				if l.nextCall {
 					from = fetchFrom
 				}
 				hints = append(hints, func() { l.hint(from.at(r, line+l.ahead)) })

@@ -145,7 +145,7 @@ func (m *matrixAMX) name() string { return tileName("matrixAMX", m.group, m.min,
 // groups is the number of products of a block.
 func (m *matrixAMX) groups() int { return 32 / m.group }
 
-// delay is the number of products after which sums are stored: by then they are there, and before vectors come to their block.
+// delay is the number of products after which sums are stored: late enough to be complete, early enough for the vectors.
 func (m *matrixAMX) delay() int { return amxSlots - m.groups() }
 
 func (m *matrixAMX) function() {
@@ -335,55 +335,90 @@ func (m *matrixAMX) vectors(acc []reg.VecPhysical, i int) {
 	for h := range m.groups() {
 		steps = append(steps, m.tiles(i+h, amxSlots)...)
 	}
-	scales, mins, four, values := zmm[16:18], zmm[18:20], zmm[20:23], zmm[23:31]
-	weights := i / m.groups() * expBytes(m.group, m.min)
-	for h := range m.groups() {
-		op("VMOVUPS", mem(regW, weights+expScale(h)), scales[h])
-		if m.min {
-			op("VMOVUPS", mem(regW, weights+expMin(m.group, h)), mins[h])
-		}
-	}
-	used, done := 0, 0
-	free := func() reg.VecPhysical {
-		used++
-		return values[used%len(values)]
-	}
-	// all returns token j's value of the record in all lanes. Loads are scarce, shuffles are not, so four are loaded at a time.
-	all := func(j int, from reg.VecPhysical, record operand.Mem) reg.VecPhysical {
-		value := free()
-		if j%4 == 0 {
-			op("VBROADCASTF32X4", record, from)
-		}
-		op("VPERMILPS", imm(j%4*0x55), from, value)
-		return value
-	}
+	b := m.block(i)
+	done := 0
 	for j, a := range acc {
 		for ; done < len(steps)*j/len(acc); done++ {
 			steps[done]()
 		}
-		d := all(j, four[0], recScale(amxTokens, j))
-		for h := range m.groups() {
-			scale := free()
-			op("VMULPS", scales[h], d, scale)
-			var sum operand.Op = mem(amxRing, 1024*(i+h)+64*j)
-			if c := m.conversion(i + h); c != byTiles {
-				float := free()
-				if c == byConverting {
-					op("VCVTDQ2PS", sum, float)
-				} else {
-					op("VADDPS", sum, amxMinus, float)
-				}
-				sum = float
-			}
-			op("VFMADD231PS", sum, scale, a)
-			if m.min {
-				op("VFMADD231PS", mins[h], all(j, four[1+h], recSum(amxTokens, j, m.group, h)), a)
-			}
-		}
+		b.token(j, a)
 	}
 	for ; done < len(steps); done++ {
 		steps[done]()
 	}
+}
+
+// blockAMX is what vectors have of a block.
+type blockAMX struct {
+	*matrixAMX
+	step         int               // that of its first sums
+	scales, mins []reg.VecPhysical // by group
+	four         []reg.VecPhysical // of four tokens: the scales, and by group the sums that minima multiply
+	values       []reg.VecPhysical // taken in turn for what a token needs, see block
+	used         int
+}
+
+// block reads the scales and minima of the block whose first sums are those of step i.
+func (m *matrixAMX) block(i int) *blockAMX {
+	b := &blockAMX{matrixAMX: m, step: i, scales: zmm[16:18], mins: zmm[18:20], four: zmm[20:23], values: zmm[23:31]}
+	// A token takes one for its scale and, for each group, one for the product of scales and one for its sum as a float or for what the
+	// minimum multiplies: 5 at most. The first is in use to the end.
+	if 1+2*m.groups() > len(b.values) {
+		panic("too few registers")
+	}
+	weights := i / m.groups() * expBytes(m.group, m.min)
+	for h := range m.groups() {
+		op("VMOVUPS", mem(regW, weights+expScale(h)), b.scales[h])
+		if m.min {
+			op("VMOVUPS", mem(regW, weights+expMin(m.group, h)), b.mins[h])
+		}
+	}
+	return b
+}
+
+// token adds the sums of token j to its accumulator.
+func (b *blockAMX) token(j int, acc reg.VecPhysical) {
+	d := b.all(j, b.four[0], recScale(amxTokens, j))
+	for h := range b.groups() {
+		scale := b.value()
+		op("VMULPS", b.scales[h], d, scale)
+		op("VFMADD231PS", b.sum(j, h), scale, acc)
+		if b.min {
+			op("VFMADD231PS", b.mins[h], b.all(j, b.four[1+h], recSum(amxTokens, j, b.group, h)), acc)
+		}
+	}
+}
+
+// value takes the next of the values.
+func (b *blockAMX) value() reg.VecPhysical {
+	b.used++
+	return b.values[b.used%len(b.values)]
+}
+
+// all returns token j's value of the record in all lanes. Loads are scarce, shuffles are not, so four are loaded at a time.
+func (b *blockAMX) all(j int, from reg.VecPhysical, record operand.Mem) reg.VecPhysical {
+	value := b.value()
+	if j%4 == 0 {
+		op("VBROADCASTF32X4", record, from)
+	}
+	op("VPERMILPS", imm(j%4*0x55), from, value)
+	return value
+}
+
+// sum returns token j's sums of group h as floats, in the ring if tiles have made them such.
+func (b *blockAMX) sum(j, h int) operand.Op {
+	sum := mem(amxRing, 1024*(b.step+h)+64*j)
+	how := b.conversion(b.step + h)
+	if how == byTiles {
+		return sum
+	}
+	float := b.value()
+	if how == byConverting {
+		op("VCVTDQ2PS", sum, float)
+	} else {
+		op("VADDPS", sum, amxMinus, float)
+	}
+	return float
 }
 
 // While a row block ends the registers for its activations serve otherwise.

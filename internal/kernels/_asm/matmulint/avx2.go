@@ -14,11 +14,12 @@ import (
 // the dot products of AVX-VNNI, and without:
 //
 //   - quants up to 63 ("small") are multiplied with VPMADDUBSW, whose sums of two products
-//     stay below 2^14; two such sums are added, then widened, or four where quants are up to 32;
+//     stay below 2^14; two such sums are added, then widened, or, with one or two tokens, four where
+//     quants are up to 32, as thin256 does too;
 //   - others ("wide") are made signed, their magnitudes multiplied with activations that took
 //     over their signs; sums of two stay below 2^15 as activations are never -128.
 //
-// Both halves are multiplied in one pass for one token, and by thin256 what has few bits besides.
+// With one token both halves are multiplied in one pass; formats of 2 and 3 bits have thin256 for that.
 
 // mode256 is a tier with 256-bit registers.
 type mode256 struct {

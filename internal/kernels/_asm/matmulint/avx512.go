@@ -61,8 +61,9 @@ type weights512 struct {
 	scale, min [2]reg.VecPhysical // by group
 	d, dmin    reg.VecPhysical    // scales of the super-block
 	low        reg.VecPhysical    // mask of the low bits
-	high       reg.VecPhysical    // mask of the bits above
-	table      reg.VecPhysical
+	high       reg.VecPhysical    // mask of the bits above, or a constant that scales need
+	table      reg.VecPhysical    // of nibbles
+	masks      [2]reg.VecPhysical // of triples, which have neither of these: masks of the top bits gathered so far
 	tmp        reg.VecPhysical
 }
 
@@ -93,8 +94,12 @@ func newWeights512(f *format, p *pool512) *weights512 {
 	}
 	u.tmp = p.take()
 	u.low = p.take()
-	u.high = p.take()
-	u.table = p.take()
+	if f.bits == "three" {
+		u.masks = [2]reg.VecPhysical{p.take(), p.take()}
+	} else {
+		u.high = p.take()
+		u.table = p.take()
+	}
 	return u
 }
 
@@ -118,8 +123,8 @@ func (u *weights512) constants() {
 		broadcast512(u.low, 0x03030303)
 	case "three":
 		broadcast512(u.low, 0x07070707)
-		broadcast512(u.high, 0x11111111)
-		broadcast512(u.table, 0x33333333)
+		broadcast512(u.masks[0], 0x11111111)
+		broadcast512(u.masks[1], 0x33333333)
 	}
 	if u.f.table != "" {
 		op("VBROADCASTI32X4", tableOf[u.f.table], u.table)
@@ -249,7 +254,7 @@ func (u *weights512) quants() {
 		// Of the top bits of nibbles, each mask keeps those that have come together.
 		low, high := u.w[3], u.w[7]
 		op("VPSRLD", imm(3), at(0), low)
-		for i, mask := range []reg.VecPhysical{u.high, u.table} {
+		for i, mask := range u.masks {
 			op("VPSRLD", imm(2-i), at(1+i), u.tmp)
 			op("VPTERNLOGD", imm(0xe2), u.tmp, mask, low)
 		}
@@ -264,44 +269,37 @@ func (u *weights512) quants() {
 	}
 }
 
-// blockLoop runs body for every block of a row block, and head before each super-block.
-func blockLoop(f *format, head, body func()) {
+// blockLoop runs body for every block of a row block, perTurn of them, 1 or 2, in a turn, and head before each super-block. Blocks of
+// many formats end in the middle of a line; body is told from which of its bytes on to fetch ahead, so that in a turn no line is asked for twice.
+func blockLoop(f *format, head func(), perTurn int, body func(from int)) {
+	turn := func() {
+		for i := range perTurn {
+			body(-i * f.blockBytes() & 63)
+		}
+	}
 	op("MOVQ", regBlocks, regLeft)
+	if perTurn == 2 && !f.super {
+		pairLoop(turn, func() { body(0) })
+		return
+	}
+	inner := map[int]string{1: "inner", 2: "pair"}[perTurn]
 	build.Label("block")
 	if f.super {
 		head()
-		op("MOVQ", operand.U32(8), regInner)
-		build.Label("inner")
+		op("MOVQ", operand.U32(8/perTurn), regInner)
+		build.Label(inner)
 	}
-	body()
+	turn()
 	if f.super {
 		op("DECQ", regInner)
-		build.JNZ(operand.LabelRef("inner"))
+		build.JNZ(operand.LabelRef(inner))
 	}
 	op("DECQ", regLeft)
 	build.JNZ(operand.LabelRef("block"))
 }
 
-// pairLoop is blockLoop for two blocks in a turn. Blocks of many formats end in the middle of a line; body is told from which of its bytes
-// on to fetch ahead, so that no line is asked for by both.
-func pairLoop(f *format, head func(), body func(from int)) {
-	pair := func() {
-		body(0)
-		body(-f.blockBytes() & 63)
-	}
-	op("MOVQ", regBlocks, regLeft)
-	if f.super {
-		build.Label("block")
-		head()
-		op("MOVQ", operand.U32(4), regInner)
-		build.Label("pair")
-		pair()
-		op("DECQ", regInner)
-		build.JNZ(operand.LabelRef("pair"))
-		op("DECQ", regLeft)
-		build.JNZ(operand.LabelRef("block"))
-		return
-	}
+// pairLoop runs pair for every two of the blocks left, and last for an odd one.
+func pairLoop(pair, last func()) {
 	op("SUBQ", imm(2), regLeft)
 	build.JL(operand.LabelRef("last"))
 	build.Label("pair")
@@ -311,7 +309,7 @@ func pairLoop(f *format, head func(), body func(from int)) {
 	build.Label("last")
 	op("TESTQ", imm(1), regLeft)
 	build.JZ(operand.LabelRef("even"))
-	body(0)
+	last()
 	build.Label("even")
 }
 
@@ -437,8 +435,9 @@ func vec512(f *format, c int) {
 		panic("too many registers")
 	}
 	u.constants()
-	store, last := store, []string(nil)
+	store, last, perTurn := store, []string(nil), 1
 	if c == 1 {
+		perTurn = 2
 		store = func(acc [][]reg.VecPhysical) { storeAround(acc[0][0], 64, "around") }
 		last = []string{fence}
 	}
@@ -467,11 +466,7 @@ func vec512(f *format, c int) {
 			op("ADDQ", operand.U32(f.blockBytes()), regW)
 			nextRecord(c, f.group)
 		}
-		if c == 1 {
-			pairLoop(f, u.head, block)
-		} else {
-			blockLoop(f, u.head, func() { block(0) })
-		}
+		blockLoop(f, u.head, perTurn, block)
 		store512(byToken(acc, c), tmp, store)
 		nextRows(1)
 	}, last...)
@@ -499,8 +494,8 @@ func expand512(f *format, signed bool) {
 		broadcast512(offset, uint32(uint8(add))*0x01010101)
 	}
 	rowLoop(func() {
-		blockLoop(f, u.head, func() {
-			fetching(regW, 0, f.blockBytes(), func() {
+		blockLoop(f, u.head, 1, func(from int) {
+			fetching(regW, from, f.blockBytes(), func() {
 				u.scales()
 				u.quants()
 				for i, w := range u.w {

@@ -47,8 +47,8 @@ func thinVec256(mode mode256, f *format) {
 			op("VXORPS", a, a, a)
 		}
 		firstRecord(f.group)
-		blockLoop(f, k.head, func() {
-			fetching(regW, 0, f.blockBytes(), func() {
+		blockLoop(f, k.head, 1, func(from int) {
+			fetching(regW, from, f.blockBytes(), func() {
 				if f.bits == "two" {
 					k.pairs()
 				} else {
