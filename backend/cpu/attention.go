@@ -196,17 +196,33 @@ func (t *storeTask) finish(tier kernels.Tier, i int, x, bias []float32, heads *k
 	}
 }
 
-// checkCells returns the cells of n tokens within the region. No two tokens may have
+// storeCells returns the cells of n tokens within the regions, whose memory it makes ready. No two tokens may have
 // the same, as they are stored at the same time.
-func (d *device) checkCells(o backend.Operand, n, cells int) ([]int32, error) {
-	ids, err := d.tokenInts("cells", o, n)
+func (d *device) storeCells(o backend.Operand, n int, kv *backend.KV) ([]int32, error) {
+	cells, err := d.tokenInts("cells", o, n)
 	if err != nil {
 		return nil, err
 	}
-	if err := vocabulary.CheckIndex("cell", ids, cells); err != nil {
+	if err := vocabulary.CheckIndex("cell", cells, kv.Cells); err != nil {
 		return nil, err
 	}
-	return ids, vocabulary.CheckDistinct(ids)
+	if err := vocabulary.CheckDistinct(cells); err != nil {
+		return nil, err
+	}
+	d.enlarge(kv, cells)
+	return cells, nil
+}
+
+// enlarge makes huge pages of the regions as far as the cells reach, once they reach a good part of them. The first store to an ordinary
+// page takes long, and on a virtual machine now and then so does a read. Of a short conversation's regions most may
+// never be used, so they stay as they are.
+func (d *device) enlarge(kv *backend.KV, cells []int32) {
+	reach := int(slices.Max(cells)) + 1
+	if reach < kv.Cells/8 {
+		return
+	}
+	d.memory.inHugePages(kv.K, kv.K.Size/kv.Cells*reach)
+	d.memory.inHugePages(kv.V, kv.V.Size/kv.Cells*reach)
 }
 
 func (d *device) kvStore(in []backend.Operand, kv *backend.KV) error {
@@ -225,7 +241,7 @@ func (d *device) kvStore(in []backend.Operand, kv *backend.KV) error {
 	if err := d.regions(kv, width); err != nil {
 		return err
 	}
-	cells, err := d.checkCells(in[2], tokens, kv.Cells)
+	cells, err := d.storeCells(in[2], tokens, kv)
 	if err != nil {
 		return err
 	}
@@ -366,10 +382,9 @@ func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kv
 	if err != nil {
 		return err
 	}
-	if t.cells, err = d.checkCells(cells, tokens, kv.Cells); err != nil {
+	if t.cells, err = d.storeCells(cells, tokens, kv); err != nil {
 		return err
 	}
-	d.enlarge(kv, t.cells)
 	if t.angles, err = d.angles(*rope, pos); err != nil {
 		return err
 	}
@@ -378,18 +393,6 @@ func (d *device) prepareStore(t *storeTask, rope *graph.RoPE, qWidth, kWidth, kv
 	t.kHeads.Dim, t.kHeads.Style = t.qHeads.Dim, t.qHeads.Style
 	t.keys, t.values = &d.work.k, &d.work.v
 	return nil
-}
-
-// enlarge makes huge pages of the regions as far as the cells reach, once they reach a good part of them: the first store to each ordinary
-// page takes long, and on a virtual machine so does every now and then one of the many that attention reads. Of a
-// short conversation's regions most may never be used, so they stay as they are.
-func (d *device) enlarge(kv *backend.KV, cells []int32) {
-	reach := int(slices.Max(cells)) + 1
-	if reach < kv.Cells/8 {
-		return
-	}
-	d.memory.inHugePages(kv.K, kv.K.Size/kv.Cells*reach)
-	d.memory.inHugePages(kv.V, kv.V.Size/kv.Cells*reach)
 }
 
 // qkvBiasRopeStore leaves its keys and values as they are, since others may read them;

@@ -99,6 +99,7 @@ func open(c backend.Config) (backend.Backend, error) {
 		inPlace: c.InPlace,
 		round:   c.RoundFloats,
 		pool:    newPool(c.Threads, tier),
+		memory:  memory{makeHuge: mmap.MakeHuge},
 		weights: make(map[string]*weight),
 		ropes:   make(map[graph.RoPE]*ropeTable),
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -270,7 +271,7 @@ func TestMemoryReuse(t *testing.T) {
 // TestSparseMemory: fresh pieces smaller than a huge page share memory, one after the other, without sharing a byte, and keep
 // what is in them when huge pages are made of it.
 func TestSparseMemory(t *testing.T) {
-	var m memory
+	m := memory{makeHuge: mmap.MakeHuge}
 	const size = 768 << 10
 	var pieces []backend.Buffer
 	for i := range 2*shelfSize/size + 1 {
@@ -379,32 +380,92 @@ func FuzzMemory(f *testing.F) {
 	})
 }
 
-// TestEnlarge: regions get huge pages with the token that fills an eighth of them, whole ones at once, and no call repeats it.
+// TestEnlarge: regions get huge pages with the token that fills an eighth of them, whole huge pages at a time, and no call repeats it.
 func TestEnlarge(t *testing.T) {
-	for _, test := range []struct{ cells, width, at, huge int }{
-		{160, 256, 18, 0},
-		{160, 256, 19, 160 * 256},
-		{160, 16, 159, 0}, // few pages
-		{1 << 15, 256, 1<<12 - 2, 0},
-		{1 << 15, 256, 1<<12 - 1, mmap.HugePage},
-		{1 << 15, 256, mmap.HugePage / 256, 2 * mmap.HugePage},
-		{1 << 15, 256, 1<<15 - 1, 1 << 23},
+	const page, shift = mmap.HugePage, 64 << 10
+	type call struct{ last, from, to int } // the last cell in use, and the bytes of each region that huge pages are made of
+	for _, test := range []struct {
+		cells, width, shift int // regions begin shift bytes after a huge page does
+		calls               []call
+	}{
+		{160, 256, 0, []call{{18, 0, 0}, {19, 0, 160 * 256}, {19, 0, 0}, {159, 0, 0}}},
+		{160, 16, 0, []call{{159, 0, 0}}}, // few pages
+		{1 << 15, 256, 0, []call{{1<<12 - 2, 0, 0}, {1<<12 - 1, 0, page}, {page/256 - 1, 0, 0}, {page / 256, page, 2 * page}, {1 << 12, 0, 0}, {1<<15 - 1, 2 * page, 4 * page}}},
+		{1 << 15, 256, shift, []call{{1 << 12, 0, page - shift}, {(page-shift)/256 - 1, 0, 0}, {page/256 - 1, page - shift, 2*page - shift}, {1<<15 - 1, 2*page - shift, 4 * page}}},
 	} {
-		var d device
+		var made [][]byte
+		d := device{memory: memory{makeHuge: func(b []byte) { made = append(made, b) }}}
+		var regions [2][]byte
 		var list [2]backend.Buffer
 		for i := range list {
+			size := test.cells * test.width
 			var err error
-			if list[i], err = d.memory.alloc(test.cells*test.width, true); err != nil {
+			if list[i], err = d.memory.alloc(size, true); err != nil {
 				t.Fatal(err)
 			}
+			regions[i] = mmap.Aligned(test.shift + size)[test.shift:]
+			d.memory.find(list[i].ID).bytes = regions[i]
 		}
 		kv := &backend.KV{K: list[0], V: list[1], Cells: test.cells}
-		for range 2 {
-			d.enlarge(kv, []int32{0, int32(test.at)})
+		for _, c := range test.calls {
+			made = nil
+			d.enlarge(kv, []int32{0, int32(c.last), 1})
+			var want [][]byte
+			if c.to > 0 {
+				want = [][]byte{regions[0][c.from:c.to], regions[1][c.from:c.to]}
+			}
+			if !slices.EqualFunc(made, want, func(a, b []byte) bool { return &a[0] == &b[0] && len(a) == len(b) }) {
+				t.Errorf("%d cells of %d bytes, %d after a page: cell %d made huge pages of other bytes than %d to %d", test.cells, test.width, test.shift, c.last, c.from, c.to)
+			}
 		}
-		for i, b := range list {
-			if got := d.memory.find(b.ID).huge; got != test.huge {
-				t.Errorf("buffer %d of %d cells of %d bytes, the last in use is %d: %d bytes in huge pages, want %d", i, test.cells, test.width, test.at, got, test.huge)
+	}
+}
+
+// TestStoresEnlarge: whichever operation stores, regions get huge pages with the token that fills an eighth of them.
+func TestStoresEnlarge(t *testing.T) {
+	const cells, width = 80, 128
+	for _, op := range []graph.Op{
+		graph.KVStore{},
+		graph.QKVBiasRopeStore{RoPE: graph.RoPE{Base: 10000, Scale: 1, Dim: width, Heads: 1, HeadDim: width}, KVHeads: 1},
+	} {
+		opened, err := open(backend.Config{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer opened.Close()
+		d := opened.(*device)
+		made, makeHuge := 0, d.memory.makeHuge
+		d.memory.makeHuge = func(b []byte) {
+			made += len(b)
+			makeHuge(b)
+		}
+		alloc := func(size int) backend.Buffer {
+			b, err := d.AllocFresh(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		operand := func(t graph.DType, n int) backend.Operand {
+			return backend.Operand{Buffer: alloc(t.Bytes(n)), Shape: graph.ShapeOf(n), Type: t}
+		}
+		q, k, v, out := operand(graph.F32, width), operand(graph.F32, width), operand(graph.F32, width), operand(graph.F32, width)
+		position, cell := operand(graph.I32, 1), operand(graph.I32, 1)
+		in := []backend.Operand{k, v, cell}
+		if op.Kind() == graph.KindQKVBiasRopeStore {
+			in = []backend.Operand{q, k, v, position, cell}
+		}
+		size := graph.F16.Bytes(cells * width)
+		kv := &backend.KV{K: alloc(size), V: alloc(size), Width: width, Cells: cells, Type: graph.F16}
+		for _, at := range []byte{8, 9} {
+			if err := d.WriteHost(cell.Buffer, []byte{at, 0, 0, 0}); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Execute(&graph.Node{Name: "store", Op: op}, in, out, kv); err != nil {
+				t.Fatal(err)
+			}
+			if want := at == 9; made > 0 != want {
+				t.Errorf("%v to cell %d of %d: %d bytes in huge pages, want some: %v", op.Kind(), at, cells, made, want)
 			}
 		}
 	}

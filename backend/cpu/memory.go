@@ -37,6 +37,8 @@ type slot struct {
 
 // memory hands out buffers.
 type memory struct {
+	makeHuge func([]byte) // mmap.MakeHuge, or what tests look at it with
+
 	slots []slot
 	spare []int                   // slots that are free
 	shelf []byte                  // what is left of memory for sparse pieces smaller than a huge page
@@ -144,16 +146,17 @@ func (m *memory) sparse(size int) []byte {
 // fewBytes lie in so few ordinary pages that huge ones make no difference.
 const fewBytes = 16 << 10
 
-// inHugePages makes huge pages of the first n bytes of a buffer, and of as much as the last of them has, if that has not
-// been done yet.
+// inHugePages makes huge pages of the first n bytes of a buffer, and of what the last of them has of it beyond, if that
+// has not been done yet.
 func (m *memory) inHugePages(b backend.Buffer, n int) {
 	s := m.find(b.ID)
 	if s == nil || len(s.bytes) < fewBytes {
 		return
 	}
 	if n = min(n, len(s.bytes)); n > s.huge {
-		n = min(len(s.bytes), (n+mmap.HugePage-1)/mmap.HugePage*mmap.HugePage)
-		mmap.MakeHuge(s.bytes[s.huge:n])
+		end := uintptr(unsafe.Pointer(unsafe.SliceData(s.bytes))) + uintptr(n)
+		n = min(n+int(-end%mmap.HugePage), len(s.bytes)) // the buffer may begin within a page
+		m.makeHuge(s.bytes[s.huge:n])
 		s.huge = n
 	}
 }

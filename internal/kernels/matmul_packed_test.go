@@ -301,7 +301,9 @@ func TestMatMulPackedExtremes(t *testing.T) {
 			}
 			comparePacked(t, fmt.Sprintf("all %#x", fill), w, x, tokens)
 			comparePacked(t, fmt.Sprintf("all %#x", fill), w, x[w.In:], 7)
-			comparePacked(t, fmt.Sprintf("all %#x", fill), w, x[w.In:], 1)
+			for _, token := range []int{0, 1, 4} {
+				comparePacked(t, fmt.Sprintf("all %#x, token %d", fill, token), w, x[token*w.In:], 1)
+			}
 		}
 	}
 }
@@ -331,6 +333,9 @@ func TestMatMulPackedSpecials(t *testing.T) {
 		comparePacked(t, "specials", w, x, expandTokens)
 		comparePacked(t, "specials", w, x, 6)
 		comparePacked(t, "specials", w, x[w.In:], 4)
+		for token := range 5 {
+			comparePacked(t, fmt.Sprint("specials, token ", token), w, x[token*w.In:], 1)
+		}
 	}
 }
 
