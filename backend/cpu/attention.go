@@ -218,7 +218,11 @@ func (d *device) storeCells(o backend.Operand, n int, kv *backend.KV) ([]int32, 
 // never be used, so they stay as they are.
 func (d *device) enlarge(kv *backend.KV, cells []int32) {
 	reach := int(slices.Max(cells)) + 1
-	if reach < kv.Cells/8 {
+	part := kv.Cells / 8
+	if part > 0 { // layers take turns, so that no token waits for the memory of them all
+		part += (kv.K.ID & slotMask) / 2 % part
+	}
+	if reach < part {
 		return
 	}
 	d.memory.inHugePages(kv.K, kv.K.Size/kv.Cells*reach)

@@ -380,7 +380,8 @@ func FuzzMemory(f *testing.F) {
 	})
 }
 
-// TestEnlarge: regions get huge pages with the token that fills an eighth of them, whole huge pages at a time, and no call repeats it.
+// TestEnlarge: regions, here a device's first, get huge pages with the token that fills an eighth of them, whole huge pages at a time,
+// and no call repeats it.
 func TestEnlarge(t *testing.T) {
 	const page, shift = mmap.HugePage, 64 << 10
 	type call struct{ last, from, to int } // the last cell in use, and the bytes of each region that huge pages are made of
@@ -421,7 +422,36 @@ func TestEnlarge(t *testing.T) {
 	}
 }
 
-// TestStoresEnlarge: whichever operation stores, regions get huge pages with the token that fills an eighth of them.
+// TestLayersTakeTurns: no token makes huge pages of two layers' regions, and when a quarter is in use all have them.
+func TestLayersTakeTurns(t *testing.T) {
+	const layers, cells, width = 10, 128, 256
+	made := 0
+	d := device{memory: memory{makeHuge: func([]byte) { made++ }}}
+	var list [layers]backend.KV
+	for i := range list {
+		list[i].Cells = cells
+		for _, b := range []*backend.Buffer{&list[i].K, &list[i].V} {
+			var err error
+			if *b, err = d.memory.alloc(cells*width, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for cell := range int32(cells) {
+		before := made
+		for i := range list {
+			d.enlarge(&list[i], []int32{cell})
+		}
+		if made > before+2 {
+			t.Errorf("cell %d made huge pages of %d regions", cell, made-before)
+		}
+		if most := cell+1 >= cells/4; most && made != 2*layers || cell+1 < cells/8 && made > 0 {
+			t.Errorf("cell %d of %d: %d of %d regions have huge pages", cell, cells, made, 2*layers)
+		}
+	}
+}
+
+// TestStoresEnlarge: whichever operation stores, regions have no huge pages before an eighth of them is in use, and have them with a quarter.
 func TestStoresEnlarge(t *testing.T) {
 	const cells, width = 80, 128
 	for _, op := range []graph.Op{
@@ -457,14 +487,14 @@ func TestStoresEnlarge(t *testing.T) {
 		}
 		size := graph.F16.Bytes(cells * width)
 		kv := &backend.KV{K: alloc(size), V: alloc(size), Width: width, Cells: cells, Type: graph.F16}
-		for _, at := range []byte{8, 9} {
+		for _, at := range []byte{8, 19} {
 			if err := d.WriteHost(cell.Buffer, []byte{at, 0, 0, 0}); err != nil {
 				t.Fatal(err)
 			}
 			if err := d.Execute(&graph.Node{Name: "store", Op: op}, in, out, kv); err != nil {
 				t.Fatal(err)
 			}
-			if want := at == 9; made > 0 != want {
+			if want := at == 19; made > 0 != want {
 				t.Errorf("%v to cell %d of %d: %d bytes in huge pages, want some: %v", op.Kind(), at, cells, made, want)
 			}
 		}
