@@ -15232,11 +15232,11 @@ DATA words1<>+16(SB)/8, $0x0001000100010001
 DATA words1<>+24(SB)/8, $0x0001000100010001
 GLOBL words1<>(SB), RODATA|NOPTR, $32
 
-DATA words0f<>+0(SB)/8, $0x000f000f000f000f
-DATA words0f<>+8(SB)/8, $0x000f000f000f000f
-DATA words0f<>+16(SB)/8, $0x000f000f000f000f
-DATA words0f<>+24(SB)/8, $0x000f000f000f000f
-GLOBL words0f<>(SB), RODATA|NOPTR, $32
+DATA wordsf<>+0(SB)/8, $0x000f000f000f000f
+DATA wordsf<>+8(SB)/8, $0x000f000f000f000f
+DATA wordsf<>+16(SB)/8, $0x000f000f000f000f
+DATA wordsf<>+24(SB)/8, $0x000f000f000f000f
+GLOBL wordsf<>(SB), RODATA|NOPTR, $32
 
 DATA wordsf0<>+0(SB)/8, $0x00f000f000f000f0
 DATA wordsf0<>+8(SB)/8, $0x00f000f000f000f0
@@ -15244,24 +15244,16 @@ DATA wordsf0<>+16(SB)/8, $0x00f000f000f000f0
 DATA wordsf0<>+24(SB)/8, $0x00f000f000f000f0
 GLOBL wordsf0<>(SB), RODATA|NOPTR, $32
 
-DATA power20<>+0(SB)/4, $0x49800000
-DATA power20<>+4(SB)/4, $0x49800000
-DATA power20<>+8(SB)/4, $0x49800000
-DATA power20<>+12(SB)/4, $0x49800000
-DATA power20<>+16(SB)/4, $0x49800000
-DATA power20<>+20(SB)/4, $0x49800000
-DATA power20<>+24(SB)/4, $0x49800000
-DATA power20<>+28(SB)/4, $0x49800000
+DATA power20<>+0(SB)/8, $0x4980000049800000
+DATA power20<>+8(SB)/8, $0x4980000049800000
+DATA power20<>+16(SB)/8, $0x4980000049800000
+DATA power20<>+24(SB)/8, $0x4980000049800000
 GLOBL power20<>(SB), RODATA|NOPTR, $32
 
-DATA power24<>+0(SB)/4, $0x4b800000
-DATA power24<>+4(SB)/4, $0x4b800000
-DATA power24<>+8(SB)/4, $0x4b800000
-DATA power24<>+12(SB)/4, $0x4b800000
-DATA power24<>+16(SB)/4, $0x4b800000
-DATA power24<>+20(SB)/4, $0x4b800000
-DATA power24<>+24(SB)/4, $0x4b800000
-DATA power24<>+28(SB)/4, $0x4b800000
+DATA power24<>+0(SB)/8, $0x4b8000004b800000
+DATA power24<>+8(SB)/8, $0x4b8000004b800000
+DATA power24<>+16(SB)/8, $0x4b8000004b800000
+DATA power24<>+24(SB)/8, $0x4b8000004b800000
 GLOBL power24<>(SB), RODATA|NOPTR, $32
 
 DATA nonLinear4Plus0<>+0(SB)/1, $0x81
@@ -19197,7 +19189,7 @@ block:
 inner:
 	VPMOVZXBW    (AX), Y8
 	VPAND        wordsf0<>+0(SB), Y8, Y9
-	VPAND        words0f<>+0(SB), Y8, Y8
+	VPAND        wordsf<>+0(SB), Y8, Y8
 	VMOVDQU      Y8, (R13)
 	VMOVDQU      Y9, 32(R13)
 	VMOVDQU      32(AX), Y4
@@ -19260,7 +19252,7 @@ inner:
 	PREFETCHT1   6208(AX)
 	VPMOVZXBW    16(AX), Y8
 	VPAND        wordsf0<>+0(SB), Y8, Y9
-	VPAND        words0f<>+0(SB), Y8, Y8
+	VPAND        wordsf<>+0(SB), Y8, Y8
 	VMOVDQU      Y8, (R13)
 	VMOVDQU      Y9, 32(R13)
 	VMOVDQU      96(AX), Y4
@@ -31914,7 +31906,7 @@ block:
 inner:
 	VPMOVZXBW    (AX), Y8
 	VPAND        wordsf0<>+0(SB), Y8, Y9
-	VPAND        words0f<>+0(SB), Y8, Y8
+	VPAND        wordsf<>+0(SB), Y8, Y8
 	VMOVDQU      Y8, (R13)
 	VMOVDQU      Y9, 32(R13)
 	VPXOR        Y11, Y11, Y11
@@ -31995,7 +31987,7 @@ inner:
 	PREFETCHT1   6208(AX)
 	VPMOVZXBW    16(AX), Y8
 	VPAND        wordsf0<>+0(SB), Y8, Y9
-	VPAND        words0f<>+0(SB), Y8, Y8
+	VPAND        wordsf<>+0(SB), Y8, Y8
 	VMOVDQU      Y8, (R13)
 	VMOVDQU      Y9, 32(R13)
 	VPXOR        Y11, Y11, Y11

@@ -71,36 +71,25 @@ func (m mode256) zeroIn(f *format) int {
 	return f.zero
 }
 
-// Constants of 32 bytes, each byte or 16-bit word the same.
-var bytes256, tables256 = map[int]operand.Mem{}, map[string]operand.Mem{}
-
-var ones256 operand.Mem
-
-// 16-bit words, and powers of 2 as floats, likewise.
-var words256, power256 = map[int]operand.Mem{}, map[int]operand.Mem{}
+// Constants: of 32 bytes with each byte, word of 16 bits or float, a power of 2, the same, and tables of nibbles.
+var bytes256, words256, power256, tables256 = map[int]operand.Mem{}, map[int]operand.Mem{}, map[int]operand.Mem{}, map[string]operand.Mem{}
 
 func constants256() {
-	for _, v := range []int{0x01, 0x02, 0x03, 0x04, 0x07, 0x0c, 0x0f, 0x10, 0x11, 0x22, 0x30, 0x44, 0x80} {
-		bytes256[v] = build.GLOBL(fmt.Sprintf("bytes%02x", v), attr.RODATA|attr.NOPTR)
+	constant := func(name string, v uint64) operand.Mem {
+		m := build.GLOBL(name, attr.RODATA|attr.NOPTR)
 		for i := range 4 {
-			build.DATA(8*i, operand.U64(uint64(v)*0x0101010101010101))
+			build.DATA(8*i, operand.U64(v))
 		}
+		return m
 	}
-	ones256 = build.GLOBL("words1", attr.RODATA|attr.NOPTR)
-	for i := range 4 {
-		build.DATA(8*i, operand.U64(0x0001000100010001))
+	for _, v := range []uint8{0x01, 0x02, 0x03, 0x04, 0x07, 0x0c, 0x0f, 0x10, 0x11, 0x22, 0x30, 0x44, 0x80} {
+		bytes256[int(v)] = constant(fmt.Sprintf("bytes%02x", v), uint64(v)*0x0101010101010101)
 	}
-	for _, v := range []int{0x0f, 0xf0} {
-		words256[v] = build.GLOBL(fmt.Sprintf("words%02x", v), attr.RODATA|attr.NOPTR)
-		for i := range 4 {
-			build.DATA(8*i, operand.U64(uint64(v)*0x0001000100010001))
-		}
+	for _, v := range []uint16{0x01, 0x0f, 0xf0} {
+		words256[int(v)] = constant(fmt.Sprintf("words%x", v), uint64(v)*0x0001000100010001)
 	}
-	for _, v := range []int{20, 24} {
-		power256[v] = build.GLOBL(fmt.Sprintf("power%d", v), attr.RODATA|attr.NOPTR)
-		for i := range 8 {
-			build.DATA(4*i, operand.U32(uint32(127+v)<<23))
-		}
+	for _, n := range []int{20, 24} {
+		power256[n] = constant(fmt.Sprintf("power%d", n), uint64(127+n)<<23*0x0000000100000001)
 	}
 	for _, t := range []struct {
 		name   string
@@ -246,16 +235,20 @@ func (l *lanes256) batch() int {
 
 // init sets the sums to what makes up for the zero point.
 func (l *lanes256) init(group, half, zero int) {
-	shift := map[int]int{128: 0, 32: 2, 16: 3, 8: 4, 4: 5}
 	for c, s := range l.sums {
-		if zero == 0 {
-			op("VPXOR", s, s, s)
-			continue
-		}
-		op("VPBROADCASTD", recInit(l.c, c, group, half), s)
-		if n := shift[zero]; n > 0 {
-			op("VPSRAD", imm(n), s, s)
-		}
+		startSum(s, zero, recInit(l.c, c, group, half))
+	}
+}
+
+// startSum sets a sum to what makes up for the zero point.
+func startSum(s reg.VecPhysical, zero int, record operand.Mem) {
+	if zero == 0 {
+		op("VPXOR", s, s, s)
+		return
+	}
+	op("VPBROADCASTD", record, s)
+	if n := zeroShift[zero]; n > 0 {
+		op("VPSRAD", imm(n), s, s)
 	}
 }
 
@@ -282,7 +275,7 @@ func (l *lanes256) products(group, half int, wide bool, word func(g int, dst reg
 				act(c, g, t)
 				op("VPSIGNB", l.w[0], t, t)
 				op("VPMADDUBSW", t, l.w[1], t)
-				op("VPMADDWD", ones256, t, t)
+				op("VPMADDWD", words256[0x01], t, t)
 				op("VPADDD", t, s, s)
 			}
 		default:
@@ -328,7 +321,7 @@ func (l *lanes256) small(g int, word func(g int, dst reg.VecPhysical), act func(
 
 // widen adds pairs of 16-bit sums.
 func (l *lanes256) widen(sum, s reg.VecPhysical) {
-	op("VPMADDWD", ones256, sum, sum)
+	op("VPMADDWD", words256[0x01], sum, sum)
 	op("VPADDD", sum, s, s)
 }
 

@@ -390,14 +390,13 @@ func (m *columns512) emit() {
 
 // init makes up for the zero point; the record has -128 times the sum of the quants.
 func (m *columns512) init(sum reg.VecPhysical, at operand.Mem) {
-	shift := map[int]int{128: 0, 32: 2, 16: 3, 8: 4, 4: 5}
 	switch {
 	case m.zero == 0:
 		op("VPXORD", sum, sum, sum)
 	case m.zero == 128:
 		op("VPBROADCASTD", at, sum)
 	default:
-		op("VPSRAD.BCST", imm(shift[m.zero]), at, sum)
+		op("VPSRAD.BCST", imm(zeroShift[m.zero]), at, sum)
 	}
 }
 

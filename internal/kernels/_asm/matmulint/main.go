@@ -234,6 +234,9 @@ func recScale(c, col int) operand.Mem { return mem(regX, c*32+col*4) }
 func recBytes(c int) int              { return c * 44 }
 func rec16Bytes(c int) int            { return c * 16 }
 
+// zeroShift is by how much to shift what a record has for the zero point of bytes, -128 times the sum of the quants, for another.
+var zeroShift = map[int]int{128: 0, 32: 2, 16: 3, 8: 4, 4: 5}
+
 func recInit(c, col, group, half int) operand.Mem {
 	if group == 32 {
 		return mem(regX, c*36+col*4)

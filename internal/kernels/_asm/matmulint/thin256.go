@@ -159,12 +159,7 @@ func (k *thin256) start(h int) {
 		return
 	}
 	for _, s := range k.sums[h] {
-		if k.f.zero == 0 {
-			op("VPXOR", s, s, s)
-		} else {
-			op("VPBROADCASTD", recInit(1, 0, 16, h), s)
-			op("VPSRAD", imm(5), s, s)
-		}
+		startSum(s, k.f.zero, recInit(1, 0, 16, h))
 	}
 }
 
@@ -189,13 +184,12 @@ func (k *thin256) dots(h int, from [2]reg.VecPhysical, mask reg.VecPhysical, g i
 // widen makes the sums of group h those of 32 bits.
 func (k *thin256) widen(h int) {
 	for _, s := range k.sums[h] {
-		op("VPMADDWD", ones256, s, s)
+		op("VPMADDWD", words256[0x01], s, s)
 	}
 	if k.f.zero == 0 {
 		return
 	}
-	op("VPBROADCASTD", recInit(1, 0, 16, h), k.act)
-	op("VPSRAD", imm(5), k.act, k.act)
+	startSum(k.act, k.f.zero, recInit(1, 0, 16, h))
 	for _, s := range k.sums[h] {
 		op("VPADDD", k.act, s, s)
 	}
