@@ -5319,7 +5319,7 @@ block:
 	ADDQ      $0x00000040, AX
 	MOVQ      $0x00000004, R11
 
-pair:
+inner:
 	VPMOVZXBD        (AX), Z23
 	VPSRLD           $0x04, Z23, Z22
 	VPANDD           Z15, Z23, Z23
@@ -5439,7 +5439,7 @@ pair:
 	ADDQ             $0x0000002c, BX
 	ADDQ             $0x00000010, R14
 	DECQ             R11
-	JNZ              pair
+	JNZ              inner
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -6129,7 +6129,7 @@ block:
 	ADDQ      $0x00000020, AX
 	MOVQ      $0x00000004, R11
 
-pair:
+inner:
 	VPMOVSXBD     (AX), Z23
 	VCVTDQ2PS     Z23, Z23
 	VMULPS        Z21, Z23, Z23
@@ -6243,7 +6243,7 @@ pair:
 	ADDQ          $0x0000002c, BX
 	ADDQ          $0x00000010, R14
 	DECQ          R11
-	JNZ           pair
+	JNZ           inner
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -6903,7 +6903,7 @@ block:
 	ADDQ      $0x00000040, AX
 	MOVQ      $0x00000004, R11
 
-pair:
+inner:
 	VPMOVZXBD        (AX), Z23
 	VCVTDQ2PS        Z23, Z23
 	PREFETCHT1       9216(AX)
@@ -7019,7 +7019,7 @@ pair:
 	ADDQ             $0x00000120, AX
 	ADDQ             $0x0000002c, BX
 	DECQ             R11
-	JNZ              pair
+	JNZ              inner
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -7639,7 +7639,7 @@ block:
 	ADDQ      $0x00000040, AX
 	MOVQ      $0x00000004, R11
 
-pair:
+inner:
 	VPMOVZXBD        (AX), Z23
 	VCVTDQ2PS        Z23, Z23
 	VMULPS           Z21, Z23, Z23
@@ -7793,7 +7793,7 @@ pair:
 	ADDQ             $0x00000160, AX
 	ADDQ             $0x0000002c, BX
 	DECQ             R11
-	JNZ              pair
+	JNZ              inner
 	DECQ             R10
 	JNZ              block
 	TESTQ            DX, DX
@@ -8497,7 +8497,7 @@ block:
 	ADDQ      $0x00000020, AX
 	MOVQ      $0x00000004, R11
 
-pair:
+inner:
 	VPMOVSXBD     (AX), Z23
 	VCVTDQ2PS     Z23, Z23
 	PREFETCHT1    9216(AX)
@@ -8661,7 +8661,7 @@ pair:
 	ADDQ          $0x0000002c, BX
 	ADDQ          $0x00000010, R14
 	DECQ          R11
-	JNZ           pair
+	JNZ           inner
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX
@@ -10174,7 +10174,7 @@ block:
 	ADDQ      $0x00000020, AX
 	MOVQ      $0x00000004, R11
 
-pair:
+inner:
 	VPMOVSXBD     (AX), Z23
 	VCVTDQ2PS     Z23, Z23
 	VMULPS        Z22, Z23, Z23
@@ -10298,7 +10298,7 @@ pair:
 	ADDQ          $0x00000110, AX
 	ADDQ          $0x0000002c, BX
 	DECQ          R11
-	JNZ           pair
+	JNZ           inner
 	DECQ          R10
 	JNZ           block
 	TESTQ         DX, DX

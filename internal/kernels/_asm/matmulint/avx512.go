@@ -282,17 +282,16 @@ func blockLoop(f *format, head func(), perTurn int, body func(from int)) {
 		pairLoop(turn, func() { body(0) })
 		return
 	}
-	inner := map[int]string{1: "inner", 2: "pair"}[perTurn]
 	build.Label("block")
 	if f.super {
 		head()
 		op("MOVQ", operand.U32(8/perTurn), regInner)
-		build.Label(inner)
+		build.Label("inner")
 	}
 	turn()
 	if f.super {
 		op("DECQ", regInner)
-		build.JNZ(operand.LabelRef(inner))
+		build.JNZ(operand.LabelRef("inner"))
 	}
 	op("DECQ", regLeft)
 	build.JNZ(operand.LabelRef("block"))
