@@ -425,6 +425,8 @@ func TestEnlarge(t *testing.T) {
 // TestLayersTakeTurns: no token makes huge pages of two layers' regions, and when a quarter is in use all have them.
 func TestLayersTakeTurns(t *testing.T) {
 	const layers, cells, width = 10, 128, 256
+	const size = cells * width
+	regions := mmap.Aligned(2 * layers * size) // in one huge page, so that each region is made huge at once
 	made := 0
 	d := device{memory: memory{makeHuge: func([]byte) { made++ }}}
 	var list [layers]backend.KV
@@ -432,9 +434,10 @@ func TestLayersTakeTurns(t *testing.T) {
 		list[i].Cells = cells
 		for _, b := range []*backend.Buffer{&list[i].K, &list[i].V} {
 			var err error
-			if *b, err = d.memory.alloc(cells*width, true); err != nil {
+			if *b, err = d.memory.alloc(size, true); err != nil {
 				t.Fatal(err)
 			}
+			d.memory.find(b.ID).bytes, regions = regions[:size], regions[size:]
 		}
 	}
 	for cell := range int32(cells) {
